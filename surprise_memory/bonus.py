@@ -1,0 +1,272 @@
+"""The intrinsic reward: see -> surprise u -> memory v -> |v| -> scale. The one plug that everybody sees.
+
+| symbol | shape     | meaning                                                            | paper       |
+|--------|-----------|--------------------------------------------------------------------|-------------|
+| u      | (T, B, n) | surprise: what the generator predicted minus what it saw           | equation 1  |
+| u^e    | (T, B, n) | what the episodic memory M recalls when it is asked for u          | section 2.3 |
+| q      | (T, B,2n) | [u^e, u], the query to the autoencoder W                           | section 2.3 |
+| v      | (T, B,2n) | W(q) - q, what the memory cannot reconstruct                       | equation 4  |
+| r_int  | (T, B)    | |v| divided by the running std of its discounted return            | appendix C  |
+
+Three verbs. Calling a bonus asks and changes nothing; `losses` is pure; `absorb` is the one place where anything moves: it
+pays a rollout, learns from it, and updates the running statistics. For your own loop, see `Bonus.step` and `Bonus.update`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.memory import MemoryConfig, SurpriseMemory, magnitude
+from surprise_memory.memory.episodic import KeyLog, Keys
+from surprise_memory.nets import is_image
+from surprise_memory.normalise import ObsScale, ObsWhitener, RewardScaler
+from surprise_memory.surprise import SURPRISES, RNDConfig
+from surprise_memory.types import Chunk, UserError, choose, require
+
+
+@dataclass(frozen=True)
+class BonusConfig:
+    """The intrinsic reward and how it learns."""
+
+    rnd: RNDConfig = field(default_factory=RNDConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    obs_norm: str = "whiten"
+    """What the generator sees: whiten (running mean and std, clipped at 5) or scale (times obs_scale)."""
+    obs_scale: float = 0.3
+    """The factor of obs_norm = scale."""
+    power: int = 1
+    """Reward |v|^power; the paper has 1, most code 2. The same for a generator with and without memory."""
+    loss: str = "squared"
+    """The generator's loss: norm (as printed) or squared."""
+    gamma: float = 0.99
+    """Discount of the return whose std scales the reward."""
+    scale_momentum: float | None = None
+    """Window of that std: None is the whole past, 0.99 about the last hundred rollouts."""
+    lr: float = 1e-3
+    """Adam's rate for the generator."""
+    memory_lr: float = 1e-3
+    """Adam's rate for Q, V and W."""
+    epochs: int = 4
+    """Passes over a rollout."""
+    minibatches: int = 16
+    """Updates per pass."""
+    proportion: float = 0.25
+    """Share of a rollout drawn in each pass."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a bonus saw on a chunk: everything that metrics, pictures and training need, (T, B, ...) each."""
+
+    u: Tensor
+    q: Tensor
+    v: Tensor
+    inputs: dict[str, Tensor]  # flattened (T*B, ...)
+    log: KeyLog | None
+
+    @property
+    def surprise_norm(self) -> Tensor:
+        """|u| (T, B), what the generator alone would pay."""
+        return torch.linalg.vector_norm(self.u, dim=-1)
+
+    @property
+    def novelty(self) -> Tensor:
+        """|v| (T, B), what the memory leaves of it."""
+        return torch.linalg.vector_norm(self.v, dim=-1)
+
+
+def last_frame(obs: Tensor) -> Tensor:
+    """Images (..., C, H, W) to their newest frame in grey, (..., 1, H, W); 3 and 12 channels are RGB. Vectors pass."""
+    channels = obs.shape[-3]
+    if channels % 3:
+        return obs[..., -1:, :, :].float()
+    weights = torch.tensor([0.299, 0.587, 0.114], device=obs.device)[:, None, None]
+    return (obs[..., -3:, :, :].float() * weights).sum(-3, keepdim=True)
+
+
+def split_method(method: str) -> tuple[str, str]:
+    """'rnd+sm' -> ('rnd', 'sm'); a generator alone has memory 'none'."""
+    surprise, _, memory = method.partition("+")
+    return surprise, memory or "none"
+
+
+class Bonus(nn.Module):
+    """An intrinsic reward with all its lasting state in one state_dict. Building it touches no environment."""
+
+    def __init__(
+        self, method: str, obs_shape: tuple[int, ...], num_envs: int, config: BonusConfig | None = None, seed: int = 0
+    ) -> None:
+        """`method` is generator[+memory], such as 'rnd+sm'; observations are vectors (k,) or images (C, H, W)."""
+        super().__init__()
+        c = self.config = config or BonusConfig()
+        require(num_envs >= 1, "num_envs", num_envs, "at least 1")
+        require(c.power in (1, 2), "power", c.power, "1 or 2")
+        require(0 < c.proportion <= 1, "proportion", c.proportion, "above 0 and at most 1")
+        require(c.epochs >= 1 and c.minibatches >= 1, "epochs, minibatches", (c.epochs, c.minibatches), "at least 1")
+        require(c.lr > 0 and c.memory_lr > 0, "lr, memory_lr", (c.lr, c.memory_lr), "above 0")
+        self.method, self.num_envs, self.obs_shape = method, num_envs, tuple(obs_shape)
+        surprise, memory = split_method(method)
+        image = is_image(obs_shape)
+        shape = (1, *obs_shape[1:]) if image else self.obs_shape
+        self.frame: Callable[[Tensor], Tensor] = last_frame if image else nn.Identity()
+        with torch.random.fork_rng(devices=[]):  # our draws never shift the caller's stream
+            torch.manual_seed(seed)
+            self.surprise = choose(SURPRISES, surprise, "surprise generator")[0](shape, c.rnd)
+            self.memory = SurpriseMemory(memory, self.surprise.n, c.memory)
+        see = {"whiten": lambda: ObsWhitener(shape), "scale": lambda: ObsScale(c.obs_scale)}
+        self.see = choose(see, c.obs_norm, "obs_norm")()
+        self.scaler = RewardScaler(num_envs, c.gamma, c.scale_momentum)
+        self.generator = torch.Generator().manual_seed(seed)
+        groups = [(self.surprise, c.lr), (self.memory, c.memory_lr)]
+        learn = [{"params": [p for p in m.parameters() if p.requires_grad], "lr": lr} for m, lr in groups]
+        # eps 1e-8: PPO's usual 1e-5 stalls losses whose gradients are small per parameter.
+        self.optimiser = torch.optim.Adam([g for g in learn if g["params"]], eps=1e-8, fused=True)
+        self.register_buffer("rollouts", torch.tensor(0))
+        self.shell = _Shell()
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Keys | None:
+        """The carry before the first step: empty memories."""
+        return self.memory.start(self.num_envs)
+
+    @torch.no_grad()
+    def forward(self, chunk: Chunk, carry: Keys | None) -> tuple[Tensor, Trace, Keys | None]:
+        """The raw reward (T, B) of a chunk, the trace behind it, and the memory after it. Nothing moves."""
+        if chunk.shape[1] != self.num_envs:
+            raise UserError(f"This bonus serves {self.num_envs} environments, the chunk has {chunk.shape[1]}.")
+        parts = chunk.next_obs.flatten(0, 1).split(4096)
+        pieces = [self.surprise.prepare(self.see(self.frame(part))) for part in parts]
+        inputs = {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
+        u = torch.cat([self.surprise(piece) for piece in pieces]).unflatten(0, chunk.shape)
+        v, q, log, carry = self.memory(u, chunk.first, chunk.valid, carry)
+        reward = torch.linalg.vector_norm(v, dim=-1) ** self.config.power
+        return reward * chunk.valid, Trace(u, q, v, inputs, log), carry
+
+    def losses(self, trace: Trace, rows: Tensor) -> dict[str, Tensor]:
+        """L_SG, L_M, L_W on some flattened steps (K,), with today's weights and the memories of back then."""
+        u = self.surprise({name: column[rows] for name, column in trace.inputs.items()})
+        return {"surprise": magnitude(u, self.config.loss)} | self.memory.losses(u, rows, trace.log)
+
+    # --- moving -------------------------------------------------------------------------------------------------------
+
+    def absorb(self, chunk: Chunk, carry: Keys | None, warmup: bool = False) -> tuple[Tensor, dict[str, float], Keys | None]:
+        """Pay a rollout and learn from it. Returns (scaled reward (T, B), metrics, carry).
+
+        The order: reward with the statistics of the rollout before; the reward scale takes it in; the networks train; the
+        observation statistics take it in. In a warm-up (random policy) the statistics of the observations come first and
+        the reward scale is left alone: untrained surprises are 10 to 10,000 times too large, and it never forgets.
+        """
+        if warmup or self.rollouts == 0:
+            self._see_more(chunk)
+        raw, trace, carry = self(chunk, carry)
+        if not warmup:
+            self.scaler.absorb(raw, chunk.valid)
+        losses = self._train(chunk, trace)
+        if not (warmup or self.rollouts == 0):
+            self._see_more(chunk)
+        self.rollouts += 1
+        reward = self.scaler(raw)
+        return reward, {f"losses/{k}": x for k, x in losses.items()} | metrics(chunk, trace, reward, self.scaler), carry
+
+    def _see_more(self, chunk: Chunk) -> None:
+        self.see.absorb(self.frame(chunk.next_obs.flatten(0, 1)[chunk.valid_rows()]))
+
+    def _train(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
+        """epochs x minibatches Adam steps, each pass on a fresh draw of `proportion` of the rollout."""
+        rows, c = chunk.valid_rows(), self.config
+        size = max(1, int(len(rows) * c.proportion) // c.minibatches)
+        for _ in range(c.epochs):
+            order = rows[torch.randperm(len(rows), generator=self.generator)]
+            for batch in order[: size * c.minibatches].split(size):
+                losses = self.losses(trace, batch)
+                self.optimiser.zero_grad()
+                torch.stack(list(losses.values())).sum().backward()
+                self.optimiser.step()
+        return {name: loss.item() for name, loss in losses.items()} if len(rows) else {}
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The optimiser and the random stream ride along in `state_dict()`."""
+        return {"optimiser": self.optimiser.state_dict(), "generator": self.generator.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """The other half of get_extra_state."""
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+
+    # --- the shell for other people's loops ---------------------------------------------------------------------------
+
+    def step(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any = None) -> Tensor:
+        """The reward (B,) of one vector step. Give the true successor as `next_obs`, also where `done` (B,) is True.
+
+        With Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
+        """
+        shell = self.shell
+        if shell.first is None:
+            shell.first, shell.carry = torch.ones(self.num_envs, dtype=torch.bool), self.start()
+            shell.opening = shell.carry
+        row = shell.record(obs, action, next_obs, done, valid)
+        raw, _, shell.carry = self(row, shell.carry)
+        return self.scaler(raw[0])
+
+    def update(self) -> dict[str, float]:
+        """Learn from all steps since the last update; call it once per rollout. Returns metrics."""
+        if not self.shell.rows:
+            raise UserError("Bonus.update() was called before any Bonus.step(): there is nothing to learn from.")
+        _, report, self.shell.carry = self.absorb(self.shell.chunk(), self.shell.opening)
+        self.shell.rows, self.shell.opening = [], self.shell.carry
+        return report
+
+
+class _Shell:
+    """What `Bonus.step` keeps between calls: the rows since the last update and the running memory."""
+
+    def __init__(self) -> None:
+        self.rows: list[Chunk] = []
+        self.first: Tensor | None = None
+        self.carry: Keys | None = None
+        self.opening: Keys | None = None  # the memory before the first of the rows
+
+    def record(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any) -> Chunk:
+        """Turn one vector step into a chunk of T = 1 and keep it."""
+        ended = torch.as_tensor(done, dtype=torch.bool)
+        happened = torch.ones_like(ended) if valid is None else torch.as_tensor(valid, dtype=torch.bool)
+        columns = [torch.as_tensor(x)[None] for x in (obs, action, next_obs)]
+        no = torch.zeros_like(ended)[None]
+        assert self.first is not None
+        row = Chunk(columns[0], columns[1], no.float(), columns[2], ended[None], no, self.first[None], happened[None], {})
+        # After an end comes a first; a row that never happened stands between them and hands `first` on.
+        self.first = ended | ~happened
+        self.rows.append(row)
+        return row
+
+    def chunk(self) -> Chunk:
+        """All rows since the last update as one chunk."""
+        names = self.rows[0].columns()
+        return Chunk(**{name: torch.cat([row.columns()[name] for row in self.rows]) for name in names}, notes={})
+
+
+def metrics(chunk: Chunk, trace: Trace, reward: Tensor, scaler: RewardScaler) -> dict[str, float]:
+    """What tells whether a bonus is alive and whether its memory does anything.
+
+    `novelty_norm_corr` near 1 and `energy_left` near 1 mean an idle memory: novelty is the norm under another name.
+    """
+    valid = chunk.valid
+    norm, novelty = trace.surprise_norm[valid], trace.novelty[valid]
+    report = {
+        "surprise_norm": norm.mean(),
+        "novelty": novelty.mean(),
+        "novelty_norm_corr": torch.corrcoef(torch.stack([norm, novelty]))[0, 1].nan_to_num(1.0),
+        "energy_left": novelty.square().sum() / trace.q[valid].square().sum().clamp(min=1e-12),
+        "reward_norm": reward[valid].mean(),
+        "std": scaler.std,
+    }
+    if trace.log is not None:
+        u_e = trace.q[valid][:, : -trace.u.shape[-1]]
+        report["recall_ratio"] = torch.linalg.vector_norm(u_e, dim=-1).mean() / norm.mean().clamp(min=1e-12)
+    return {f"intrinsic/{name}": float(value) for name, value in report.items()}

@@ -1,0 +1,30 @@
+"""Environments by the ids people know: MiniGrid and BabyAI on EnvPool, and any Gymnasium id."""
+
+from surprise_memory.envs import gymnasium, minigrid
+from surprise_memory.envs.base import Step, VecEnv
+from surprise_memory.envs.toy import Toy
+from surprise_memory.types import UserError, require, unknown
+
+TOY = "ToyKeyDoor-v0"
+
+
+def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1) -> VecEnv:
+    """B environments of one id, each with a seed of its own."""
+    require(num_envs >= 1, "envs", num_envs, "at least 1")
+    if env_id == TOY:
+        return Toy(num_envs, seed)
+    if env_id in minigrid.ids():
+        return minigrid.MiniGrid(env_id, num_envs, seed, threads)
+    if env_id.startswith(("MiniGrid-", "BabyAI-")):
+        minigrid.envpool()  # says how to install it where it is missing
+    if env_id in gymnasium.ids() or ":" in env_id:
+        return gymnasium.Gymnasium(env_id, num_envs, seed)
+    raise UserError(unknown(env_id, list_envs(), "environment") + " `surprise-memory envs` lists them all.")
+
+
+def list_envs() -> list[str]:
+    """Every id that `make_vec` takes on this machine."""
+    return [TOY, *minigrid.ids(), *gymnasium.ids()]
+
+
+__all__ = ["TOY", "Step", "VecEnv", "list_envs", "make_vec"]

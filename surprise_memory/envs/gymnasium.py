@@ -1,0 +1,51 @@
+"""Any Gymnasium id, through Gymnasium's own vector API."""
+
+import importlib.util
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from surprise_memory.envs.base import Array, Step, Transitions, to_arrays
+from surprise_memory.types import UserError
+
+
+def ids() -> list[str]:
+    """Every id that Gymnasium knows here."""
+    return list(gym.registry)
+
+
+class Gymnasium:
+    """B copies of a Gymnasium environment, stepped in this process. Box actions are clipped to their bounds."""
+
+    def __init__(self, env_id: str, num_envs: int, seed: int, mode: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
+        try:
+            self.env: Any = gym.make_vec(
+                env_id, num_envs, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
+            )
+        except (gym.error.Error, ImportError) as error:
+            raise UserError(f"Gymnasium cannot make '{env_id}': {str(error).rstrip('.')}.") from error
+        self.num_envs, self.seed = num_envs, seed
+        self.action_space = self.env.single_action_space
+        self.obs_shape, prepare = to_arrays(self.env.single_observation_space)
+        self.transitions = Transitions(self.env, prepare)
+
+    def reset(self) -> Array:
+        """Start all episodes; environment i has seed + i."""
+        return self.transitions.reset(self.seed)
+
+    def step(self, action: Array) -> Step:
+        """Act in all environments."""
+        if isinstance(self.action_space, gym.spaces.Box):
+            action = np.clip(action, self.action_space.low, self.action_space.high)
+        return self.transitions.step(action)
+
+    def close(self) -> None:
+        """Close every copy."""
+        self.env.close()
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported."""
+    return importlib.util.find_spec(package) is not None

@@ -1,0 +1,106 @@
+"""How new is that mistake? A memory turns surprises u into the vectors v whose norm is the reward.
+
+| name | v                          | losses   | in the paper |
+|------|----------------------------|----------|--------------|
+| sm   | W(q) - q,  q = [u^e, u]    | L_M, L_W | SM           |
+| m    | [u^e, u]                   | L_M      | SM (no W)    |
+| w    | W(u) - u                   | L_W      | SM (no M)    |
+| none | u                          |          | the SG alone |
+
+u^e is M's read-out, L_M = E|u^e - u| (equation 3), L_W = E|W(q) - q| (equation 5). u is detached at the door, so neither
+loss reaches the generator; u^e stays attached as the input of W; the targets are detached.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.memory.autoencoder import Autoencoder
+from surprise_memory.memory.episodic import EpisodicMemory, KeyLog, Keys
+from surprise_memory.types import choose, require
+
+MEMORIES = {  # name -> (has M, has W, one line of help)
+    "none": (False, False, "the size of the surprise: the generator alone"),
+    "sm": (True, True, "surprise novelty: episodic memory M and autoencoder W"),
+    "m": (True, False, "the episodic memory M alone (the paper's SM without W)"),
+    "w": (False, True, "the autoencoder W alone (the paper's SM without M)"),
+}
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """M and W."""
+
+    slots: int = 128
+    """N, surprises that M holds."""
+    width: int = 16
+    """d, numbers per slot."""
+    read: str = "cosine"
+    """How M is read: cosine (as printed), cosine-mean, softmax (the authors' code)."""
+    w_hidden: int = 64
+    """Hidden units of W; the paper has 32."""
+    w_bias: bool = True
+    """Biases in W; without them zero surprise has exactly zero novelty."""
+    m_coef: float = 1.0
+    """Weight of L_M."""
+    loss: str = "squared"
+    """L_M and L_W are this of the error vector: norm (as printed) or squared."""
+    train_q: bool = True
+    """Whether Q learns; the authors' code leaves it random."""
+    project_back: bool = True
+    """Whether the read-out returns to surprise space by V; without it it stays in key space (the authors' code)."""
+    attach_read: bool = True
+    """Whether L_W may train Q and V through u^e."""
+    m_trains_surprise: bool = False
+    """Whether L_M reaches the generator through the query (the authors' code)."""
+
+
+def magnitude(error: Tensor, loss: str) -> Tensor:
+    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes."""
+    if loss == "norm":
+        return torch.linalg.vector_norm(error, dim=-1).mean()  # its gradient at zero is zero, not nan
+    return error.square().sum(-1).mean()
+
+
+class SurpriseMemory(nn.Module):
+    """M and W, or either, or neither, over surprises of width n."""
+
+    def __init__(self, name: str, n: int, config: MemoryConfig) -> None:
+        super().__init__()
+        has_m, has_w, _ = choose(MEMORIES, name, "memory")
+        choose({"norm": 0, "squared": 0}, config.loss, "loss")
+        require(config.m_coef >= 0, "m_coef", config.m_coef, "at least 0")
+        c = self.config = config
+        self.m = EpisodicMemory(n, c.slots, c.width, c.read, c.project_back, c.train_q) if has_m else None
+        self.w = Autoencoder(n + (self.m.out if self.m else 0), c.w_hidden, c.w_bias) if has_w else None
+
+    def start(self, num_envs: int) -> Keys | None:
+        """The carry before the first step."""
+        return self.m.start(num_envs) if self.m else None
+
+    @torch.no_grad()
+    def forward(
+        self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys | None
+    ) -> tuple[Tensor, Tensor, KeyLog | None, Keys | None]:
+        """u (T, B, n) to (v, q, key log, carry): the novelty vector, the query it is the residual of, the memories read."""
+        q, log = u, None
+        if self.m:
+            assert carry is not None
+            u_e, log, carry = self.m(u, first, valid, carry)
+            q = torch.cat([u_e, u], -1)
+        return (self.w(q) - q if self.w else q), q, log, carry
+
+    def losses(self, u: Tensor, rows: Tensor, log: KeyLog | None) -> dict[str, Tensor]:
+        """L_M and L_W for the surprises u (K, n) of the flattened steps `rows` (K,), each with the memory it saw."""
+        losses, target = {}, u.detach()
+        q = u = u if self.config.m_trains_surprise else target
+        if self.m:
+            assert log is not None
+            k = u @ self.m.Q
+            u_e = self.m.recall(k, *log.windows(rows))
+            losses["m"] = self.config.m_coef * magnitude(u_e - (target if self.m.V is not None else k.detach()), self.config.loss)
+            q = torch.cat([u_e if self.config.attach_read else u_e.detach(), target], -1)
+        if self.w:
+            losses["w"] = magnitude(self.w(q) - q.detach(), self.config.loss)
+        return losses

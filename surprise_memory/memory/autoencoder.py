@@ -1,0 +1,21 @@
+"""The autoencoder memory W: what can be recalled across episodes (paper, section 2.3 and appendix A)."""
+
+from torch import Tensor, nn
+
+from surprise_memory.nets import orthogonal
+from surprise_memory.types import require
+
+
+class Autoencoder(nn.Module):
+    """W: q -> tanh(q W_1) W_2, a linear output; `bias=False` makes the novelty of a zero surprise exactly zero."""
+
+    def __init__(self, width: int, hidden: int, bias: bool = True) -> None:
+        super().__init__()
+        require(hidden >= 1, "w_hidden", hidden, "at least 1")
+        self.encode = orthogonal(nn.Linear(width, hidden, bias))
+        self.decode = orthogonal(nn.Linear(hidden, width, bias))
+
+    def forward(self, q: Tensor) -> Tensor:
+        """(..., width) to its reconstruction."""
+        recalled: Tensor = self.decode(self.encode(q).tanh())
+        return recalled

@@ -1,0 +1,105 @@
+"""The episodic memory M: a first-in-first-out queue of this episode's surprises, read by attention (paper, section 2.3).
+
+M(j) holds the key u_{t-j} Q. Nothing is ever copied per step: keys go into an append-only log, and the memory of step t is
+the window of the last N rows of that log, cut where the episode began. Row N + t of a log `(N + T, B, d)` is step t's key,
+so M at (t, b) is `log[t : t + N, b]`, newest last, of which the last `filled[t, b]` rows belong to this episode.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.types import UserError, require
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What M remembers between calls: the last N keys of each environment and how many steps its episode has."""
+
+    log: Tensor  # (N, B, d)
+    age: Tensor  # (B,) int64, steps since the episode began
+
+
+@dataclass(frozen=True)
+class KeyLog:
+    """All memories of a rollout at once, as one log."""
+
+    log: Tensor  # (N + T, B, d)
+    filled: Tensor  # (T, B) int64, slots in use, at most N
+
+    def windows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The memories of some steps. rows (K,) index the flattened (T*B). Returns (M (K, N, d), used (K, N) bool)."""
+        T, B = self.filled.shape
+        N = self.log.shape[0] - T
+        t, b = rows // B, rows % B
+        slot = torch.arange(N, device=rows.device)
+        M = self.log[t[:, None] + slot, b[:, None]]
+        return M, slot >= N - self.filled[t, b][:, None]
+
+
+def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
+    """w M for one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
+
+    cosine       w(j) = k M(j)^T / (|k| |M(j)|), summed over the slots in use, exactly as printed
+    cosine-mean  the same divided by the number of slots in use
+    softmax      w = softmax(k M^T) over the slots in use, as in the authors' code
+    An empty memory, a zero query and a zero slot all read zero.
+    """
+    score = torch.einsum("kd,kjd->kj", k, M)
+    if read == "softmax":
+        w = score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)  # a row without slots is nan
+    else:
+        norms = torch.linalg.vector_norm(k, dim=1, keepdim=True) * torch.linalg.vector_norm(M, dim=2)
+        w = score / norms.clamp(min=1e-8) * used
+        if read == "cosine-mean":
+            w = w / used.sum(1, keepdim=True).clamp(min=1)
+    return torch.einsum("kj,kjd->kd", w, M)
+
+
+READS = ("cosine", "cosine-mean", "softmax")
+
+
+class EpisodicMemory(nn.Module):
+    """Q and V of the paper, the queue, and the read-out u^e = w M V.
+
+    V starts at zero and Q with orthonormal columns: with the usual initialisation the printed sum over slots makes u^e some
+    30 times larger than u, and the reward then measures how full the memory is.
+    """
+
+    def __init__(self, n: int, slots: int, width: int, read: str, project_back: bool = True, train_q: bool = True) -> None:
+        """`project_back=False` leaves the read-out in key space (no V), as the authors' code does."""
+        super().__init__()
+        require(slots >= 1, "memory slots N", slots, "at least 1")
+        require(1 <= width <= n, "memory slot width d", width, f"between 1 and the surprise width n = {n}")
+        if read not in READS:
+            raise UserError(f"read = '{read}' is unknown: choose one of {', '.join(READS)}.")
+        self.slots, self.width, self.read = slots, width, read
+        self.Q = nn.Parameter(nn.init.orthogonal_(torch.empty(n, width)), requires_grad=train_q)
+        self.V = nn.Parameter(torch.zeros(width, n)) if project_back else None
+        self.out = n if project_back else width
+
+    def start(self, num_envs: int) -> Keys:
+        """Empty memories."""
+        return Keys(self.Q.new_zeros(self.slots, num_envs, self.width), torch.zeros(num_envs, dtype=torch.int64))
+
+    def recall(self, k: Tensor, M: Tensor, used: Tensor) -> Tensor:
+        """u^e = w M V: (K, d) queries to (K, n) read-outs."""
+        found = attend(k, M, used, self.read)
+        return found if self.V is None else found @ self.V
+
+    @torch.no_grad()
+    def forward(self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys) -> tuple[Tensor, KeyLog, Keys]:
+        """Live through a chunk: read, then append, step by step. u (T, B, n) gives u^e (T, B, n)."""
+        T, B = u.shape[:2]
+        k = u @ self.Q
+        log = torch.cat([carry.log, k])  # (N + T, B, d)
+        age, filled = carry.age, torch.empty(T, B, dtype=torch.int64)
+        for t in range(T):
+            age = torch.where(first[t], 0, age)
+            filled[t] = age
+            age = torch.where(valid[t], age + 1, 0)
+        keys = KeyLog(log, filled.clamp(max=self.slots))
+        step = torch.arange(B)
+        u_e = torch.stack([self.recall(k[t], *keys.windows(t * B + step)) for t in range(T)])
+        return u_e, keys, Keys(log[T:], age)

@@ -1,0 +1,108 @@
+"""Running statistics: the whitening of observations and the scale of the intrinsic reward.
+
+All of it is float64 and part of the state_dict. Reading never moves a statistic; only `absorb` does.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.returns import discounted_filter
+from surprise_memory.types import require
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of everything seen, merged batch by batch without loss (Chan et al.)."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, shape: tuple[int, ...] = (), momentum: float | None = None) -> None:
+        """`momentum` caps the memory: the weight of all that came before is at most momentum / (1 - momentum) batches."""
+        super().__init__()
+        require(momentum is None or 0 < momentum < 1, "momentum", momentum, "between 0 and 1, or None for all of the past")
+        self.momentum = momentum
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))  # as in the RND code
+
+    @torch.no_grad()
+    def absorb(self, batch: Tensor) -> None:
+        """Take in a batch (K, *shape); an empty one changes nothing."""
+        if batch.shape[0] == 0:
+            return
+        batch = batch.double()
+        size = batch.shape[0]
+        past = self.count
+        if self.momentum is not None:
+            past = past.clamp(max=size * self.momentum / (1 - self.momentum))
+        total = past + size
+        delta = batch.mean(0) - self.mean
+        spread = self.var * past + batch.var(0, correction=0) * size + delta**2 * past * size / total
+        self.mean.copy_(self.mean + delta * size / total)
+        self.var.copy_(spread / total)
+        self.count.copy_(total)
+
+
+class ObsWhitener(nn.Module):
+    """x -> clip((x - mean) / std, +-5) per feature or pixel: the input of a surprise generator, never of the policy."""
+
+    def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
+        super().__init__()
+        self.moments, self.clip = RunningMoments(shape), clip
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(..., *shape) to float32 of the same shape."""
+        mean, std = self.moments.mean.float(), (self.moments.var + 1e-8).sqrt().float()
+        return ((obs.float() - mean) / std).clamp(-self.clip, self.clip)
+
+    def absorb(self, obs: Tensor) -> None:
+        """Take in (K, *shape) observations."""
+        self.moments.absorb(obs)
+
+
+class ObsScale(nn.Module):
+    """x -> factor * x: a fixed scale for observations whose size means something, such as MiniGrid's small integers."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(..., *shape) to float32 of the same shape."""
+        return obs.float() * self.factor
+
+    def absorb(self, obs: Tensor) -> None:
+        """Nothing to learn."""
+
+
+class RewardScaler(nn.Module):
+    """Divide by the running std of the discounted intrinsic return (appendix C of the paper; Burda et al., 2018).
+
+    The return is filtered forward in time, per environment, and never reset: not at episode ends, not between rollouts.
+    No mean is subtracted and nothing is clipped.
+    """
+
+    filtered: Tensor
+
+    def __init__(self, num_envs: int, gamma: float, momentum: float | None = None) -> None:
+        super().__init__()
+        require(0 <= gamma < 1, "gamma_int", gamma, "in [0, 1)")
+        self.gamma, self.moments = gamma, RunningMoments(momentum=momentum)
+        self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64))
+
+    @property
+    def std(self) -> Tensor:
+        """The divisor: scalar, float64."""
+        return (self.moments.var + 1e-8).sqrt()
+
+    def forward(self, reward: Tensor) -> Tensor:
+        """Scale rewards of any shape with the statistics as they are."""
+        return (reward.double() / self.std).float()
+
+    @torch.no_grad()
+    def absorb(self, reward: Tensor, valid: Tensor) -> None:
+        """Take in the raw rewards (T, B) of one rollout, before they are scaled."""
+        returns, last = discounted_filter(reward.double(), self.filtered, valid, self.gamma)
+        self.filtered.copy_(last)
+        self.moments.absorb(returns[valid])

@@ -1,0 +1,145 @@
+"""A run directory: the only format between training, evaluation and reports. No torch here.
+
+config.json (everything, resolved) - metrics.jsonl - checkpoint.pt - eval.json - versions.txt - DONE at the end.
+Every file that is rewritten is written beside its name, synced and renamed, so a killed process leaves the old or the new
+one and never half of either. A lock keeps a second process out.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from surprise_memory.types import UserError
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """`write` fills a new file, which then takes the place of `path`. On failure `path` is what it was before."""
+    new = path.with_name(path.name + ".new")
+    try:
+        with open(new, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
+        new.unlink(missing_ok=True)
+        full = getattr(error, "errno", None) == errno.ENOSPC or not isinstance(error, OSError)
+        why = "the disk is full" if full else str(error)
+        raise UserError(f"Could not write {path}: {why}. The file from before is intact; free some space and --resume.") from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, or a sentence about what is wrong with it."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON ({error}): it is not a file of this program, or it was damaged.") from error
+
+
+class RunDir:
+    """One run's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.metrics, self.checkpoint = path / "config.json", path / "metrics.jsonl", path / "checkpoint.pt"
+        self.done, self.eval = path / "DONE", path / "eval.json"
+        self._lock: Any = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.config.exists()
+
+    def open(self, config: dict[str, Any], resume: bool) -> None:
+        """Begin a run here or continue the one that is here; refuse to touch another."""
+        self._refuse_another(config, resume)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 (held as long as the run)
+        except OSError as error:
+            raise UserError(f"Cannot write to {self.path}: {error.strerror}. Choose another --run-dir.") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"Another process is training in {self.path}: wait for it, or choose another --run-dir.") from error
+        self.done.unlink(missing_ok=True)
+        write_atomically(self.config, lambda f: f.write((json.dumps(config, indent=1) + "\n").encode()) and None)
+        write_atomically(self.path / "versions.txt", lambda f: f.write(versions().encode()) and None)
+
+    def _refuse_another(self, config: dict[str, Any], resume: bool) -> None:
+        if not self.exists:
+            if resume and not self.path.exists():
+                raise UserError(f"Nothing to resume: {self.path} does not exist. Leave --resume out to begin there.")
+            if self.path.exists() and any(p.name != ".lock" for p in self.path.iterdir()):
+                raise UserError(f"{self.path} holds other files and no run: choose an empty or a new --run-dir.")
+            return
+        if not resume:
+            raise UserError(f"{self.path} already holds a run: add --resume to continue it, or choose another --run-dir.")
+        old = read_json(self.config)
+        changed = [k for k, v in flatten(config).items() if flatten(old).get(k, v) != v and k not in ("steps", "threads")]
+        if changed:
+            raise UserError(
+                f"{self.path} holds another run: {', '.join(changed[:5])} differ (it has "
+                f"{', '.join(repr(flatten(old)[k]) for k in changed[:5])}). Use its settings or choose another --run-dir."
+            )
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append one row of metrics."""
+        with open(self.metrics, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The metrics so far; a last line torn by a crash is passed over."""
+        if not self.metrics.exists():
+            return
+        for line in self.metrics.read_text().splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+    def rewind(self, step: int) -> None:
+        """Forget metrics after the checkpoint that a run resumes from."""
+        kept = [row for row in self.rows() if row["step"] <= step]
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        write_atomically(self.metrics, lambda f: f.write(text.encode()) and None)
+
+    def finish(self) -> None:
+        """Mark the run as complete."""
+        write_atomically(self.done, lambda f: None)
+
+    def close(self) -> None:
+        """Let another process in."""
+        if self._lock:
+            self._lock.close()
+
+
+def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"ppo": {"lr": 1}} to {"ppo.lr": 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def versions() -> str:
+    """Python, machine, and every package that a number may depend on."""
+    lines = [f"python {sys.version.split()[0]}", f"machine {platform.machine()} {platform.system()}, {os.cpu_count()} cores"]
+    for name in ("surprise-memory", "torch", "numpy", "gymnasium", "envpool", "minigrid"):
+        try:
+            lines.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            lines.append(f"{name} not installed")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,52 @@
+"""Random network distillation (Burda et al., 2018): how badly do I predict a frozen random network's view of this state?"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.nets import conv, freeze, is_image, mlp, orthogonal
+from surprise_memory.types import require
+
+
+@dataclass(frozen=True)
+class RNDConfig:
+    """Random network distillation."""
+
+    n: int = 64
+    """Width of the surprise; the paper has 512."""
+    hidden: int = 512
+    """Width of the hidden layers."""
+
+
+class RND(nn.Module):
+    """u = P(s) - f(s): P learns, f is random and frozen. Both see the whitened successor state.
+
+    Vectors: both are 3 linear layers with tanh between them. Images: both are the Nature convolutions with leaky ReLU; the
+    predictor has two hidden layers more, so that it can fit any target.
+    """
+
+    def __init__(self, shape: tuple[int, ...], config: RNDConfig) -> None:
+        super().__init__()
+        require(config.n >= 1, "n", config.n, "at least 1")
+        n, h = config.n, config.hidden
+        self.n = n
+        if is_image(shape):
+            net, width = conv(shape, nn.LeakyReLU)
+            self.predictor: nn.Module = nn.Sequential(net, mlp([width, h, h, n], nn.ReLU))
+            net, _ = conv(shape, nn.LeakyReLU)
+            self.target = freeze(nn.Sequential(net, orthogonal(nn.Linear(width, n))))
+        else:
+            (width,) = shape
+            self.predictor = mlp([width, h, h, n], nn.Tanh)
+            self.target = freeze(mlp([width, h, h, n], nn.Tanh))
+
+    @torch.no_grad()
+    def prepare(self, next_obs: Tensor) -> dict[str, Tensor]:
+        """What does not change while the predictor learns: the state (K, *shape) as seen, and the frozen features."""
+        return {"state": next_obs, "target": self.target(next_obs)}
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        """u_t (K, n), equation 1."""
+        u: Tensor = self.predictor(inputs["state"]) - inputs["target"]
+        return u

@@ -1,0 +1,86 @@
+"""What every other file speaks: a Chunk of experience, the axis letters, one time convention, one way to say no.
+
+Axes: `T` time, `B` environments, `n` surprise width, `N` memory slots, `d` slot width. Arrays are time-major, `(T, B, ...)`.
+
+Time: `first[t]` says that `obs[t]` opens an episode. `reward[t]`, `terminated[t]`, `truncated[t]` and `next_obs[t]` follow
+the action taken at t; `next_obs[t]` is its true successor, also at an episode's end, and never the frame after a reset.
+Rows with `valid[t] = False` never happened (a vector environment's automatic reset): they reach no loss, no statistic and
+no memory, and they stand only between episodes.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Item = TypeVar("Item")
+
+
+class UserError(ValueError):
+    """Something the user can mend. One sentence: what was given, what is allowed, what to do. The CLI exits with 2."""
+
+
+def choose(table: Mapping[str, Item], name: str, what: str) -> Item:
+    """Look a name up and refuse a misspelt one by naming the nearest that exists."""
+    if name in table:
+        return table[name]
+    raise UserError(unknown(name, list(table), what))
+
+
+def unknown(name: str, known: list[str], what: str) -> str:
+    """The sentence for a name that does not exist: the nearest match, or the whole list when it is short."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    allowed = f" There are: {', '.join(known)}." if len(known) <= 12 else ""
+    return f"Unknown {what} '{name}'.{hint}{allowed}"
+
+
+def require(ok: bool, name: str, value: object, allowed: str) -> None:
+    """Refuse an option out of range: its name, its value, and what is allowed."""
+    if not ok:
+        raise UserError(f"{name} = {value!r} is not possible: it must be {allowed}.")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """T x B transitions as named, time-major columns. `notes` is what the agent wrote down while acting."""
+
+    obs: Tensor  # (T, B, *obs)
+    action: Tensor  # (T, B) or (T, B, actions)
+    reward: Tensor  # (T, B) task reward, unclipped
+    next_obs: Tensor  # (T, B, *obs)
+    terminated: Tensor  # (T, B) bool
+    truncated: Tensor  # (T, B) bool
+    first: Tensor  # (T, B) bool
+    valid: Tensor  # (T, B) bool
+    notes: dict[str, Tensor]  # each (T, B, ...)
+
+    def __post_init__(self) -> None:
+        T, B = self.shape
+        for name, column in self.columns().items():
+            if column.shape[:2] != (T, B):
+                raise ValueError(f"Chunk.{name} has shape {tuple(column.shape)}, it must start with (T, B) = {(T, B)}.")
+        for name in ("terminated", "truncated", "first", "valid"):
+            if getattr(self, name).dtype != torch.bool:
+                raise ValueError(f"Chunk.{name} has dtype {getattr(self, name).dtype}, it must be torch.bool.")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, B)."""
+        return int(self.obs.shape[0]), int(self.obs.shape[1])
+
+    @property
+    def done(self) -> Tensor:
+        """(T, B) bool: the episode ended with this transition, either way."""
+        return self.terminated | self.truncated
+
+    def columns(self) -> dict[str, Tensor]:
+        """The fixed columns by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "notes"}
+
+    def valid_rows(self) -> Tensor:
+        """Indices into the flattened (T*B) axis of the transitions that happened."""
+        return self.valid.flatten().nonzero().squeeze(1)
