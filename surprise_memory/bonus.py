@@ -70,12 +70,14 @@ class Trace:
     @property
     def surprise_norm(self) -> Tensor:
         """|u| (T, B), what the generator alone would pay."""
-        return torch.linalg.vector_norm(self.u, dim=-1)
+        norm: Tensor = torch.linalg.vector_norm(self.u, dim=-1)
+        return norm
 
     @property
     def novelty(self) -> Tensor:
         """|v| (T, B), what the memory leaves of it."""
-        return torch.linalg.vector_norm(self.v, dim=-1)
+        norm: Tensor = torch.linalg.vector_norm(self.v, dim=-1)
+        return norm
 
 
 def last_frame(obs: Tensor) -> Tensor:
@@ -95,6 +97,8 @@ def split_method(method: str) -> tuple[str, str]:
 
 class Bonus(nn.Module):
     """An intrinsic reward with all its lasting state in one state_dict. Building it touches no environment."""
+
+    rollouts: Tensor
 
     def __init__(
         self, method: str, obs_shape: tuple[int, ...], num_envs: int, config: BonusConfig | None = None, seed: int = 0
@@ -116,8 +120,8 @@ class Bonus(nn.Module):
             torch.manual_seed(seed)
             self.surprise = choose(SURPRISES, surprise, "surprise generator")[0](shape, c.rnd)
             self.memory = SurpriseMemory(memory, self.surprise.n, c.memory)
-        see = {"whiten": lambda: ObsWhitener(shape), "scale": lambda: ObsScale(c.obs_scale)}
-        self.see = choose(see, c.obs_norm, "obs_norm")()
+        see: dict[str, ObsWhitener | ObsScale] = {"whiten": ObsWhitener(shape), "scale": ObsScale(c.obs_scale)}
+        self.see = choose(see, c.obs_norm, "obs_norm")
         self.scaler = RewardScaler(num_envs, c.gamma, c.scale_momentum)
         self.generator = torch.Generator().manual_seed(seed)
         groups = [(self.surprise, c.lr), (self.memory, c.memory_lr)]
@@ -129,15 +133,13 @@ class Bonus(nn.Module):
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> Keys | None:
-        """The carry before the first step: empty memories."""
-        return self.memory.start(self.num_envs)
+    def start(self, num_envs: int | None = None) -> Keys | None:
+        """The carry before the first step: empty memories. Asking works for any number of environments."""
+        return self.memory.start(num_envs or self.num_envs)
 
     @torch.no_grad()
     def forward(self, chunk: Chunk, carry: Keys | None) -> tuple[Tensor, Trace, Keys | None]:
         """The raw reward (T, B) of a chunk, the trace behind it, and the memory after it. Nothing moves."""
-        if chunk.shape[1] != self.num_envs:
-            raise UserError(f"This bonus serves {self.num_envs} environments, the chunk has {chunk.shape[1]}.")
         parts = chunk.next_obs.flatten(0, 1).split(4096)
         pieces = [self.surprise.prepare(self.see(self.frame(part))) for part in parts]
         inputs = {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
@@ -158,13 +160,14 @@ class Bonus(nn.Module):
 
         The order: reward with the statistics of the rollout before; the reward scale takes it in; the networks train; the
         observation statistics take it in. In a warm-up (random policy) the statistics of the observations come first and
-        the reward scale is left alone: untrained surprises are 10 to 10,000 times too large, and it never forgets.
+        the reward scale learns nothing: untrained surprises are 10 to 10,000 times too large, and it forgets slowly.
         """
+        if chunk.shape[1] != self.num_envs:
+            raise UserError(f"This bonus was made for {self.num_envs} environments, the chunk has {chunk.shape[1]}.")
         if warmup or self.rollouts == 0:
             self._see_more(chunk)
         raw, trace, carry = self(chunk, carry)
-        if not warmup:
-            self.scaler.absorb(raw, chunk.valid)
+        self.scaler.absorb(raw, chunk.valid, warmup)
         losses = self._train(chunk, trace)
         if not (warmup or self.rollouts == 0):
             self._see_more(chunk)
@@ -176,7 +179,7 @@ class Bonus(nn.Module):
         self.see.absorb(self.frame(chunk.next_obs.flatten(0, 1)[chunk.valid_rows()]))
 
     def _train(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
-        """epochs x minibatches Adam steps, each pass on a fresh draw of `proportion` of the rollout."""
+        """Epochs x minibatches Adam steps, each pass on a fresh draw of `proportion` of the rollout."""
         rows, c = chunk.valid_rows(), self.config
         size = max(1, int(len(rows) * c.proportion) // c.minibatches)
         for _ in range(c.epochs):
@@ -212,7 +215,8 @@ class Bonus(nn.Module):
             shell.opening = shell.carry
         row = shell.record(obs, action, next_obs, done, valid)
         raw, _, shell.carry = self(row, shell.carry)
-        return self.scaler(raw[0])
+        reward: Tensor = self.scaler(raw[0])
+        return reward
 
     def update(self) -> dict[str, float]:
         """Learn from all steps since the last update; call it once per rollout. Returns metrics."""

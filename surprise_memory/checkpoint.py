@@ -59,7 +59,7 @@ def restore(out: RunDir, run: RunConfig, agent: PPO, bonus: Bonus | None) -> dic
         if bonus is not None:
             bonus.load_state_dict(state["bonus"])
     except (RuntimeError, KeyError, ValueError) as error:
-        raise UserError(f"{out.checkpoint} does not fit this run's networks: its config.json was changed, put it back.") from error
+        raise UserError(f"{out.checkpoint} does not fit this run's networks: was its config.json changed?") from error
     return state
 
 

@@ -62,8 +62,8 @@ def methods() -> dict[str, str]:
     """Every method and its line of help."""
     table = {"none": "no bonus: plain PPO"}
     for surprise, (_, about) in SURPRISES.items():
-        for memory, (_, _, meaning) in MEMORIES.items():
-            table[surprise if memory == "none" else f"{surprise}+{memory}"] = about if memory == "none" else f"{surprise} and {meaning}"
+        table[surprise] = about
+        table |= {f"{surprise}+{name}": meaning for name, (_, _, meaning) in MEMORIES.items() if name != "none"}
     return table
 
 
@@ -83,9 +83,8 @@ def _paper(env: str) -> RunConfig:
     ppo = PPOConfig(
         lr=1e-4, minibatches=64, max_grad_norm=0.0, normalise_advantage=False, bootstrap_time_limits=False, reward_clip=1.0
     )
-    bonus = BonusConfig(
-        rnd=RNDConfig(n=512), memory=MemoryConfig(w_hidden=32, loss="norm"), loss="norm", lr=1e-4, memory_lr=1e-4, minibatches=64
-    )
+    memory = MemoryConfig(w_hidden=32, loss="norm")
+    bonus = BonusConfig(rnd=RNDConfig(n=512), memory=memory, loss="norm", lr=1e-4, memory_lr=1e-4, minibatches=64)
     return RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, bonus=bonus)
 
 
@@ -101,7 +100,8 @@ def _released_code(env: str) -> RunConfig:
 
 def _debug(env: str) -> RunConfig:
     """Everything small: a whole run in seconds, to see that it runs."""
-    bonus = BonusConfig(rnd=RNDConfig(n=8, hidden=16), memory=MemoryConfig(slots=12, width=4, w_hidden=8), minibatches=2, epochs=1)
+    memory = MemoryConfig(slots=12, width=4, w_hidden=8)
+    bonus = BonusConfig(rnd=RNDConfig(n=8, hidden=16), memory=memory, minibatches=2, epochs=1)
     ppo = PPOConfig(hidden=16, minibatches=2, epochs=1)
     return RunConfig(
         env, preset="debug", steps=2_000, envs=4, rollout=16, warmup_rollouts=1, eval_episodes=4, ppo=ppo, bonus=bonus
@@ -121,7 +121,8 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise UserError(f"config.json has the option '{name}', which this version does not know: use the version in versions.txt.")
+            cure = "use the version named in versions.txt"
+            raise UserError(f"config.json has the option '{name}', which this version does not know: {cure}.")
     nested = {
         name: from_dict(known[name].default_factory, value) if isinstance(value, dict) else value  # type: ignore[arg-type]
         for name, value in values.items()

@@ -1,6 +1,7 @@
 """Networks: perceptrons and convolutions that know their input, orthogonal initialisation, freezing."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float = 2**0.5) -> nn.Linear 
 def mlp(sizes: Sequence[int], activation: Activation, gain: float = 2**0.5) -> nn.Sequential:
     """Linear layers with an activation between them; the output is linear."""
     layers: list[nn.Module] = []
-    for width_in, width_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for width_in, width_out in pairwise(sizes):
         layers += [orthogonal(nn.Linear(width_in, width_out), gain), activation()]
     return nn.Sequential(*layers[:-1])
 
@@ -35,10 +36,7 @@ class Scale(nn.Module):
 def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, int]:
     """The Nature-DQN convolutions for (C, H, W) images of 36 pixels and more, 3x3 ones below. Returns (net, width)."""
     channels, height, width = shape
-    if min(height, width) >= 36:
-        plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
-    else:
-        plan = [(32, 3, 2), (64, 3, 1)]
+    plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(height, width) >= 36 else [(32, 3, 2), (64, 3, 1)]
     layers: list[nn.Module] = [Scale()]
     for out, kernel, stride in plan:
         layers += [orthogonal(nn.Conv2d(channels, out, kernel, stride)), activation()]

@@ -101,8 +101,13 @@ class RewardScaler(nn.Module):
         return (reward.double() / self.std).float()
 
     @torch.no_grad()
-    def absorb(self, reward: Tensor, valid: Tensor) -> None:
-        """Take in the raw rewards (T, B) of one rollout, before they are scaled."""
+    def absorb(self, reward: Tensor, valid: Tensor, warmup: bool = False) -> None:
+        """Take in the raw rewards (T, B) of one rollout, before they are scaled.
+
+        A warm-up fills the filter and leaves the statistics alone: else its climb from zero, a hundred steps long, would be
+        most of the spread that is ever measured.
+        """
         returns, last = discounted_filter(reward.double(), self.filtered, valid, self.gamma)
         self.filtered.copy_(last)
-        self.moments.absorb(returns[valid])
+        if not warmup:
+            self.moments.absorb(returns[valid])

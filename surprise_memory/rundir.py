@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from surprise_memory.types import UserError
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """`write` fills a new file, which then takes the place of `path`. On failure `path` is what it was before."""
     new = path.with_name(path.name + ".new")
     try:
@@ -32,7 +32,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         new.unlink(missing_ok=True)
         full = getattr(error, "errno", None) == errno.ENOSPC or not isinstance(error, OSError)
         why = "the disk is full" if full else str(error)
-        raise UserError(f"Could not write {path}: {why}. The file from before is intact; free some space and --resume.") from error
+        cure = "The file from before is intact: free some space and --resume."
+        raise UserError(f"Could not write {path}: {why}. {cure}") from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -45,7 +46,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({error}): it is not a file of this program, or it was damaged.") from error
+        raise UserError(f"{path} cannot be read as JSON ({error}): it is damaged, or not from this program.") from error
 
 
 class RunDir:
@@ -75,8 +76,8 @@ class RunDir:
         except OSError as error:
             raise UserError(f"Another process is training in {self.path}: wait for it, or choose another --run-dir.") from error
         self.done.unlink(missing_ok=True)
-        write_atomically(self.config, lambda f: f.write((json.dumps(config, indent=1) + "\n").encode()) and None)
-        write_atomically(self.path / "versions.txt", lambda f: f.write(versions().encode()) and None)
+        write_atomically(self.config, lambda f: f.write((json.dumps(config, indent=1) + "\n").encode()))
+        write_atomically(self.path / "versions.txt", lambda f: f.write(versions().encode()))
 
     def _refuse_another(self, config: dict[str, Any], resume: bool) -> None:
         if not self.exists:
@@ -114,7 +115,7 @@ class RunDir:
         """Forget metrics after the checkpoint that a run resumes from."""
         kept = [row for row in self.rows() if row["step"] <= step]
         text = "".join(json.dumps(row) + "\n" for row in kept)
-        write_atomically(self.metrics, lambda f: f.write(text.encode()) and None)
+        write_atomically(self.metrics, lambda f: f.write(text.encode()))
 
     def finish(self) -> None:
         """Mark the run as complete."""

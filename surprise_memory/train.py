@@ -68,7 +68,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
         while loop.steps < run.steps and not stop.asked:
             chunk, episodes = collect(env, agent, loop, run.rollout)
             check_finite(chunk)
-            r_int, metrics = None, {}
+            r_int, metrics = None, dict[str, float]()
             if bonus is not None:
                 r_int, metrics, loop.memory = bonus.absorb(chunk, loop.memory)
             metrics |= agent.update(chunk, r_int)
@@ -147,14 +147,13 @@ def episode_metrics(episodes: list[tuple[float, int]], loop: Loop) -> dict[str, 
 
 def check_finite(chunk: Chunk) -> None:
     """Stop before a NaN or an infinity from the environment reaches a network."""
-    for name in ("next_obs", "reward"):
-        bad = ~getattr(chunk, name).isfinite() if getattr(chunk, name).is_floating_point() else torch.tensor(False)
-        if bad.any():
-            where = bad.nonzero()[0].tolist()
-            raise UserError(
-                f"The environment returned a {'NaN' if getattr(chunk, name)[bad].isnan().any() else 'infinity'} in {name} (environment "
-                f"{where[1]}{f', feature {where[2]}' if len(where) > 2 else ''}): mend it there. The last checkpoint is intact."
-            )
+    for name, column in {"next_obs": chunk.next_obs, "reward": chunk.reward}.items():
+        bad = (~column.isfinite()).nonzero()  # (bad values, axes)
+        if len(bad):
+            _, b, *feature = bad[0].tolist()
+            place = f"environment {b}" + (f", feature {feature[0]}" if feature else "")
+            value = column[tuple(bad[0])].item()
+            raise UserError(f"The environment returned {value} in {name} ({place}): mend it there. The checkpoint is intact.")
 
 
 def check_losses(metrics: dict[str, float], out: RunDir) -> None:
@@ -173,7 +172,7 @@ def write_eval(run: RunConfig, out: RunDir, agent: PPO, episodes: int | None = N
     env = make_vec(run.env, min(wanted, 128), EVAL_SEED + run.seed, run.threads)
     result = summary(evaluate(agent, env, wanted, greedy))
     env.close()
-    write_atomically(out.eval, lambda file: file.write((json.dumps(result) + "\n").encode()) and None)
+    write_atomically(out.eval, lambda file: file.write((json.dumps(result) + "\n").encode()))
     return result
 
 

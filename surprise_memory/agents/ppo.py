@@ -171,7 +171,7 @@ class PPO:
         columns = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.notes["log_prob"]}
         columns |= self.advantages(chunk, r_int)
         flat = {name: column.flatten(0, 1) for name, column in columns.items()}
-        rows, c, report = chunk.valid_rows(), self.config, {}
+        rows, c, report = chunk.valid_rows(), self.config, dict[str, Tensor]()
         for _ in range(c.epochs):
             order = rows[torch.randperm(len(rows), generator=self.generator)]
             for batch in order.tensor_split(min(c.minibatches, max(1, len(rows)))):

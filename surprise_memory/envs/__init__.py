@@ -8,17 +8,17 @@ from surprise_memory.types import UserError, require, unknown
 TOY = "ToyKeyDoor-v0"
 
 
-def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1) -> VecEnv:
+def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False) -> VecEnv:
     """B environments of one id, each with a seed of its own."""
     require(num_envs >= 1, "envs", num_envs, "at least 1")
     if env_id == TOY:
         return Toy(num_envs, seed)
     if env_id in minigrid.ids():
-        return minigrid.MiniGrid(env_id, num_envs, seed, threads)
+        return minigrid.MiniGrid(env_id, num_envs, seed, threads, render)
     if env_id.startswith(("MiniGrid-", "BabyAI-")):
         minigrid.envpool()  # says how to install it where it is missing
     if env_id in gymnasium.ids() or ":" in env_id:
-        return gymnasium.Gymnasium(env_id, num_envs, seed)
+        return gymnasium.Gymnasium(env_id, num_envs, seed, render)
     raise UserError(unknown(env_id, list_envs(), "environment") + " `surprise-memory envs` lists them all.")
 
 

@@ -44,6 +44,9 @@ class VecEnv(Protocol):
     def step(self, action: Array) -> Step:
         """Act in all environments."""
 
+    def render(self) -> Array:
+        """The first environment as an image (H, W, 3); it must have been made with `render=True`."""
+
     def close(self) -> None:
         """Let go of threads and processes."""
 
@@ -60,7 +63,7 @@ class Transitions:
         """Start all episodes."""
         self.ended[:] = False
         obs, _ = self.env.reset(seed=seed) if seed is not None else self.env.reset()
-        return self.prepare(obs)
+        return np.asarray(self.prepare(obs))
 
     def step(self, action: Array) -> Step:
         """One step of the environment, in our convention."""
@@ -108,9 +111,12 @@ def to_arrays(space: gym.Space[Any]) -> tuple[tuple[int, ...], Any]:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (width,), lambda batch: np.eye(width, dtype=np.float32)[np.asarray(batch) - start]
-    return (width,), lambda batch: np.stack(
-        [spaces.flatten(space, one) for one in gym.vector.utils.iterate(gym.vector.utils.batch_space(space, _length(batch)), batch)]
-    ).astype(np.float32)
+
+    def flatten(batch: Any) -> Array:
+        rows = gym.vector.utils.iterate(gym.vector.utils.batch_space(space, _length(batch)), batch)
+        return np.stack([np.asarray(spaces.flatten(space, row), np.float32) for row in rows])
+
+    return (width,), flatten
 
 
 def _length(batch: Any) -> int:

@@ -19,11 +19,13 @@ def ids() -> list[str]:
 class Gymnasium:
     """B copies of a Gymnasium environment, stepped in this process. Box actions are clipped to their bounds."""
 
-    def __init__(self, env_id: str, num_envs: int, seed: int, mode: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
+    def __init__(
+        self, env_id: str, num_envs: int, seed: int, render: bool = False, mode: AutoresetMode = AutoresetMode.SAME_STEP
+    ) -> None:
+        options: dict[str, Any] = {"vector_kwargs": {"autoreset_mode": mode}}
+        options |= {"render_mode": "rgb_array"} if render else {}
         try:
-            self.env: Any = gym.make_vec(
-                env_id, num_envs, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
-            )
+            self.env: Any = gym.make_vec(env_id, num_envs, vectorization_mode="sync", **options)
         except (gym.error.Error, ImportError) as error:
             raise UserError(f"Gymnasium cannot make '{env_id}': {str(error).rstrip('.')}.") from error
         self.num_envs, self.seed = num_envs, seed
@@ -40,6 +42,10 @@ class Gymnasium:
         if isinstance(self.action_space, gym.spaces.Box):
             action = np.clip(action, self.action_space.low, self.action_space.high)
         return self.transitions.step(action)
+
+    def render(self) -> Array:
+        """The first environment, drawn (H, W, 3)."""
+        return np.asarray(self.env.render()[0])
 
     def close(self) -> None:
         """Close every copy."""

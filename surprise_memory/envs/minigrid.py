@@ -32,10 +32,13 @@ def ids() -> list[str]:
 class MiniGrid:
     """B MiniGrid environments."""
 
-    def __init__(self, env_id: str, num_envs: int, seed: int, threads: int = 1) -> None:
+    def __init__(self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False) -> None:
         self.num_envs, self.seed, self.spoken = num_envs, seed, env_id.startswith(SPOKEN)
-        self.env = envpool().make(env_id, env_type="gymnasium", num_envs=num_envs, seed=seed, num_threads=threads)
-        self.action_space, self.obs_shape = self.env.action_space, (151 + WORDS * self.spoken,)
+        options = {"num_envs": num_envs, "seed": seed, "num_threads": threads}
+        options |= {"render_mode": "rgb_array"} if render else {}
+        self.env = envpool().make(env_id, env_type="gymnasium", **options)
+        self.action_space = self.env.action_space
+        self.obs_shape: tuple[int, ...] = (151 + WORDS * self.spoken,)
         self.transitions = Transitions(self.env, self.numbers)
         self.missions: dict[bytes, Array] = {}
 
@@ -63,6 +66,10 @@ class MiniGrid:
     def step(self, action: Array) -> Step:
         """Act in all environments."""
         return self.transitions.step(action.astype(np.int32))
+
+    def render(self) -> Array:
+        """The first grid, drawn (H, W, 3)."""
+        return np.asarray(self.env.render(env_ids=np.array([0]))[0])
 
     def close(self) -> None:
         """EnvPool's threads end with the process."""

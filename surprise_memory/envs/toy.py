@@ -20,8 +20,9 @@ class Toy:
     """B corridors; ended ones restart at once, so every row is valid."""
 
     def __init__(self, num_envs: int, seed: int) -> None:
-        self.num_envs, self.obs_shape = num_envs, (LENGTH + 2,)
-        self.action_space = spaces.Discrete(4)
+        self.num_envs = num_envs
+        self.obs_shape: tuple[int, ...] = (LENGTH + 2,)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(4)
         self.rng = np.random.default_rng(seed)
         self.cell, self.age = np.full(num_envs, LENGTH // 2), np.zeros(num_envs, int)
         self.key, self.open = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
@@ -55,6 +56,15 @@ class Toy:
         next_obs = self.see()
         self._restart(terminated | truncated)
         return Step(next_obs, self.see(), reward, terminated, truncated, np.ones(self.num_envs, bool))
+
+    def render(self) -> Array:
+        """The first corridor: agent red, key yellow, door brown or open, goal green (10, 10 * LENGTH, 3)."""
+        cells = np.full((1, LENGTH, 3), 230, np.uint8)
+        cells[0, LENGTH - 1], cells[0, LENGTH - 2] = (80, 200, 80), (230, 200, 170) if self.open[0] else (120, 70, 20)
+        if not self.key[0]:
+            cells[0, 0] = (240, 200, 0)
+        cells[0, self.cell[0]] = (220, 40, 40)
+        return cells.repeat(10, 0).repeat(10, 1)
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -59,7 +59,8 @@ class MemoryConfig:
 def magnitude(error: Tensor, loss: str) -> Tensor:
     """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes."""
     if loss == "norm":
-        return torch.linalg.vector_norm(error, dim=-1).mean()  # its gradient at zero is zero, not nan
+        error = torch.linalg.vector_norm(error, dim=-1)  # its gradient at zero is zero, not nan
+        return error.mean()
     return error.square().sum(-1).mean()
 
 
@@ -83,7 +84,7 @@ class SurpriseMemory(nn.Module):
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys | None
     ) -> tuple[Tensor, Tensor, KeyLog | None, Keys | None]:
-        """u (T, B, n) to (v, q, key log, carry): the novelty vector, the query it is the residual of, the memories read."""
+        """U (T, B, n) to (v, q, key log, carry): the novelty vector, the query it is the residual of, the memories read."""
         q, log = u, None
         if self.m:
             assert carry is not None

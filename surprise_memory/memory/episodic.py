@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from surprise_memory.types import UserError, require
 
 
+BETA = 20.0  # sharpness of the ntm read: a cosine of 0.9 weighs e^2 times one of 0.8
+
+
 @dataclass(frozen=True)
 class Keys:
     """What M remembers between calls: the last N keys of each environment and how many steps its episode has."""
@@ -39,25 +42,29 @@ class KeyLog:
 
 
 def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
-    """w M for one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
+    """W M for one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
 
     cosine       w(j) = k M(j)^T / (|k| |M(j)|), summed over the slots in use, exactly as printed
     cosine-mean  the same divided by the number of slots in use
     softmax      w = softmax(k M^T) over the slots in use, as in the authors' code
+    ntm          w = softmax(BETA cos) over the slots in use, the addressing of the neural Turing machine that the paper cites
     An empty memory, a zero query and a zero slot all read zero.
     """
     score = torch.einsum("kd,kjd->kj", k, M)
-    if read == "softmax":
+    if read != "softmax":
+        norms = torch.linalg.vector_norm(k, dim=1, keepdim=True) * torch.linalg.vector_norm(M, dim=2)
+        score = score / norms.clamp(min=1e-8)
+    if read in ("softmax", "ntm"):
+        score = score * BETA if read == "ntm" else score
         w = score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)  # a row without slots is nan
     else:
-        norms = torch.linalg.vector_norm(k, dim=1, keepdim=True) * torch.linalg.vector_norm(M, dim=2)
-        w = score / norms.clamp(min=1e-8) * used
+        w = score * used
         if read == "cosine-mean":
             w = w / used.sum(1, keepdim=True).clamp(min=1)
     return torch.einsum("kj,kjd->kd", w, M)
 
 
-READS = ("cosine", "cosine-mean", "softmax")
+READS = ("cosine", "cosine-mean", "softmax", "ntm")
 
 
 class EpisodicMemory(nn.Module):

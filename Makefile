@@ -1,0 +1,42 @@
+# setup: everything into .venv   demo: train, evaluate, draw   test: what CI runs   learn: slow learning checks
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_ENV := MiniGrid-DoorKey-6x6-v0
+DEMO_DIR := runs/demo
+
+.PHONY: setup demo test learn bench lint clean
+
+setup: $(STAMP)
+
+# torch first and pinned: an open range would pull gigabytes of CUDA on a machine that has none.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "surprise-memory needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+demo: setup
+	rm -rf $(DEMO_DIR)
+	$(BIN)/surprise-memory train $(DEMO_ENV) --method rnd+sm --steps 500k --threads 2 --run-dir $(DEMO_DIR)
+	$(BIN)/surprise-memory eval $(DEMO_DIR)
+	$(BIN)/surprise-memory show $(DEMO_DIR)
+
+test: setup lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'not slow'
+
+learn: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow
+
+bench: setup
+	$(BIN)/surprise-memory bench
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info

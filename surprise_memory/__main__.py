@@ -1,0 +1,19 @@
+"""`python -m surprise_memory` and the `surprise-memory` command."""
+
+import sys
+
+
+def main() -> int:
+    """The command line, or how to get it."""
+    try:
+        from surprise_memory import cli
+    except ModuleNotFoundError as error:
+        if error.name not in ("tyro", "rich"):
+            raise
+        print(f"surprise-memory: {error.name} is not installed: pip install 'surprise-memory[cli]'.", file=sys.stderr)
+        return 2
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

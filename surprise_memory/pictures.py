@@ -1,0 +1,117 @@
+"""Pictures of a run: its learning curve, and what it found surprising and novel along one episode."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from surprise_memory.bonus import Bonus
+from surprise_memory.checkpoint import restore
+from surprise_memory.config import RunConfig
+from surprise_memory.envs import make_vec
+from surprise_memory.rundir import RunDir
+from surprise_memory.stats import Array, mnir, smooth
+from surprise_memory.train import Loop, build, collect
+from surprise_memory.types import Chunk, UserError
+
+INK, NORM, NOVELTY, RETURN = "#333333", "#c46a1b", "#1b6fc4", "#2f8f5b"
+LONGEST = 400  # steps of an episode that are drawn
+
+
+def plotting() -> Any:
+    """Pyplot without a screen, or how to get it."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError("matplotlib is not installed: pip install 'surprise-memory[report]'.") from error
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9, "axes.edgecolor": INK})
+    return plt
+
+
+def play(config: RunConfig, out: RunDir, seed: int) -> tuple[Chunk, list[Array], Bonus | None]:
+    """One episode of a trained agent: its chunk (T, 1, ...), its frames, and the bonus to ask about it."""
+    env, agent, bonus = build(config)
+    env.close()
+    restore(out, config, agent, bonus)
+    agent.generator.manual_seed(seed)
+    env = make_vec(config.env, 1, seed, render=True)
+    loop, chunks, frames = Loop.begin(env, None), [], []
+    for _ in range(LONGEST):
+        frames.append(env.render())
+        chunk, episodes = collect(env, agent, loop, 1)
+        chunks.append(chunk)
+        if episodes:
+            break
+    env.close()
+    columns = {name: torch.cat([c.columns()[name] for c in chunks]) for name in chunks[0].columns()}
+    return Chunk(**columns, notes={}), frames, bonus
+
+
+def draw_run(config: RunConfig, out: RunDir, seed: int) -> Path:
+    """Write show.png into the run's directory."""
+    plt = plotting()
+    chunk, frames, bonus = play(config, out, seed)
+    figure = plt.figure(figsize=(11, 7.2), layout="constrained")
+    top, middle, bottom = figure.subfigures(3, 1, height_ratios=[1.1, 1.1, 1])
+    figure.suptitle(f"{config.env} · {config.method} · {config.steps:,} steps, seed {config.seed}", fontsize=11)
+    draw_curve(top.subplots(1, 2), list(out.rows()))
+    axis = middle.subplots()
+    if bonus is None:
+        marked = np.linspace(0, len(frames) - 1, min(8, len(frames))).astype(int)
+        axis.set_axis_off()
+    else:
+        _, trace, _ = bonus(chunk, bonus.start(1))
+        marked = draw_episode(axis, trace.surprise_norm[:, 0].numpy(), trace.novelty[:, 0].numpy())
+    draw_frames(bottom.subplots(1, len(marked), squeeze=False)[0], frames, marked)
+    path = out.path / "show.png"
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def draw_curve(axes: Any, rows: list[dict[str, Any]]) -> None:
+    """Task return on the left, surprise and novelty on the right, over steps."""
+    left, right = axes
+    ended = [r for r in rows if "charts/episodic_return" in r]
+    step, value = np.array([[r["step"], r["charts/episodic_return"]] for r in ended]).reshape(-1, 2).T
+    left.plot(step, value, color=RETURN, alpha=0.25, lw=1)
+    left.plot(step, smooth(value, 10), color=RETURN, lw=2)
+    left.set(title="task return of training episodes", xlabel="steps")
+    paid = [r for r in rows if "intrinsic/novelty" in r]
+    for name, colour in (("surprise_norm", NORM), ("novelty", NOVELTY)):
+        right.plot([r["step"] for r in paid], [r[f"intrinsic/{name}"] for r in paid], color=colour, label=name.replace("_", " "))
+    right.set(title="how surprising and how novel, per step", xlabel="steps", yscale="log" if paid else "linear")
+    if paid:
+        right.legend(frameon=False)
+
+
+def draw_episode(axis: Any, norm: Array, novelty: Array) -> Array:
+    """Both MNIRs along an episode; returns the steps whose frames are worth showing."""
+    axis.plot(mnir(norm), color=NORM, lw=1.3, label="surprise norm")
+    axis.plot(mnir(novelty), color=NOVELTY, lw=1.8, label="surprise novelty")
+    marked = peaks(mnir(novelty), 8)
+    axis.plot(marked, mnir(novelty)[marked], "o", color=NOVELTY, ms=5)
+    axis.set(title="one episode: mean-normalised intrinsic reward (MNIR)", xlabel="step", ylabel="std")
+    axis.legend(frameon=False, loc="upper right", ncols=2)
+    return marked
+
+
+def peaks(values: Array, number: int) -> Array:
+    """The steps of the highest values, at most `number`, no two close together, in order of time."""
+    apart, chosen = max(1, len(values) // (2 * number)), list[int]()
+    for step in np.argsort(-values):
+        if all(abs(step - other) >= apart for other in chosen) and len(chosen) < number:
+            chosen.append(int(step))
+    return np.array(sorted(chosen))
+
+
+def draw_frames(axes: Any, frames: list[Array], marked: Array) -> None:
+    """What the environment looked like when the agent acted, at the marked steps."""
+    for axis, step in zip(axes, marked, strict=True):
+        axis.imshow(frames[step])
+        axis.set_title(f"step {step}", fontsize=8)
+        axis.set_axis_off()

@@ -1,0 +1,51 @@
+"""Small environments and agents whose truth is known."""
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+
+class Counter(gym.Env):
+    """Counts its steps; action 1 counts double. Ends at 7 (terminated) or after 5 steps (truncated). Deterministic."""
+
+    observation_space = gym.spaces.Box(-100, 100, (3,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, broken_at=None):
+        self.broken_at, self.episode, self.total = broken_at, 0, 0
+
+    def see(self):
+        value = np.nan if self.total == self.broken_at else self.count
+        return np.array([value, self.age, self.episode % 3], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count, self.age, self.episode = 0, 0, self.episode + 1
+        return self.see(), {}
+
+    def step(self, action):
+        self.count += 1 + int(action)
+        self.age += 1
+        self.total += 1
+        return self.see(), float(self.count), self.count >= 7, self.age >= 5 and self.count < 7, {}
+
+
+gym.register("Counter-v0", Counter, order_enforce=False, disable_env_checker=True)
+
+
+class ByEye:
+    """Acts on what it sees alone, so that the same trajectory results whichever way it is delivered."""
+
+    def act(self, obs):
+        return (obs[:, 2] > 0).long(), {}
+
+
+def chunk_of(next_obs, first=None, valid=None, done=None):
+    """A chunk (T, B) around given successors."""
+    from surprise_memory import Chunk
+
+    T, B = next_obs.shape[:2]
+    no = torch.zeros(T, B, dtype=torch.bool)
+    columns = {"obs": next_obs, "action": no.long(), "reward": no.float(), "next_obs": next_obs}
+    done, first, valid = (default if x is None else x for x, default in ((done, no), (first, no), (valid, ~no)))
+    return Chunk(**columns, terminated=done, truncated=no, first=first, valid=valid, notes={})

@@ -1,0 +1,289 @@
+"""The doctor: each measure against numbers worked out by hand, and one tiny examination from end to end."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from surprise_memory import doctor
+from surprise_memory import doctor_measures as measure
+from surprise_memory.config import PRESETS
+from surprise_memory.doctor_report import lines, number
+from surprise_memory.doctor_stream import NoiseSource, held_out, key_maker
+from surprise_memory.doctor_verdict import Estimate, compare, verdict
+from surprise_memory.memory.autoencoder import Autoencoder
+from surprise_memory.types import Chunk, UserError
+
+# --- the measures -----------------------------------------------------------------------------------------------------
+
+
+def test_ranks_share_ties_and_spearman_uses_them():
+    assert measure.average_ranks(np.array([10.0, 30.0, 10.0, 20.0])).tolist() == [1.5, 4.0, 1.5, 3.0]
+    assert measure.spearman(np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 8.0, 27.0, 729.0])) == pytest.approx(1)
+    assert measure.spearman(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, 0.0])) == pytest.approx(-1)
+    # Ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4): covariance 4.5, sums of squares 4.5 and 5, so 4.5 / sqrt(22.5).
+    assert measure.spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(4.5 / 22.5**0.5)
+    assert np.isnan(measure.spearman(np.array([1.0, 2.0]), np.array([3.0, 3.0])))
+
+
+def test_pearson_and_zscores():
+    assert measure.zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
+    assert measure.zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
+    assert measure.pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])) == pytest.approx(0.5)
+
+
+def test_spectrum_and_effective_dimension():
+    x = np.array([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])  # energies 4, 2, 1
+    shares = measure.energy_shares(x.T @ x)
+    assert shares == pytest.approx(np.array([4, 2, 1]) / 7)
+    assert measure.participation_ratio(shares) == pytest.approx(49 / 21)
+    assert measure.participation_ratio(np.ones(5) / 5) == pytest.approx(5)
+    assert measure.participation_ratio(np.array([1.0, 0.0])) == pytest.approx(1)
+    assert np.isnan(measure.energy_shares(np.full((2, 2), np.nan))).all()
+
+
+def test_size_of_counts_zeros_and_leaves_out_what_is_not_finite():
+    found = measure.size_of(np.array([0.0, 0.0, 2.0, 2.0, np.nan, np.inf]))
+    assert found == {"mean": 1.0, "std": 1.0, "cv": 1.0, "zeros": 0.5, "nonfinite": 2.0}
+
+
+def test_visits():
+    keys = np.array([7, 7, 7, 5, 7, 5, 9])
+    counts = measure.visit_counts(keys)
+    assert counts.tolist() == [4, 4, 4, 2, 4, 2, 1]
+    found = measure.by_visits(np.array([1.0, 1.0, 1.0, 6.0, 1.0, 8.0, 3.0]), counts)
+    assert found[:3].tolist() == [3, 7, 1]
+    assert np.isnan(found[3:]).all()
+
+
+def test_first_sights_and_repeats():
+    # Two environments, six rows, the last four held out. Environment 0: A was seen before, so it is no first sight there; B
+    # comes first with 5 and again with 1 and 3; a new episode begins with B, seen once. Environment 1: C with 9, then 7.
+    A, B, C, D = range(4)
+    keys = np.array([[A, D], [A, D], [B, C], [B, D], [B, C], [B, D]])
+    first = np.zeros((6, 2), bool)
+    first[0], first[5, 0] = True, True
+    value = np.array([[5.0, 9.0], [1.0, 0.0], [3.0, 7.0], [100.0, 0.0]])
+    valid = np.ones((6, 2), bool)
+    assert measure.first_and_repeats(value, keys, first, valid) == ((5 + 9) / 2, (2 + 7) / 2)
+    valid[4, 0] = False  # now B comes again only once, with 1
+    assert measure.first_and_repeats(value, keys, first, valid) == ((5 + 9) / 2, (1 + 7) / 2)
+    assert np.isnan(measure.first_and_repeats(value[:, :1], np.arange(6)[:, None], first[:, :1], valid[:, :1])).all()
+
+
+def test_events_in_a_hand_made_view():
+    obs = np.zeros((6, 151))
+    view = obs[:, :147].reshape(6, 7, 7, 3)
+    view[..., 0] = 1  # empty cells
+    view[0, 2, 3] = (5, 4, 0)  # a yellow key ahead
+    view[1, 3, 6] = (5, 4, 0)  # the same key in hand, hence not in view
+    view[2, 0, 0] = (4, 4, 2)  # a locked door
+    view[3, 6, 1] = (4, 4, 1)  # a closed door
+    view[4, 6, 6] = (4, 4, 0)  # an open door
+    view[5, 1, 5] = (8, 1, 0)  # the goal
+    obs[:, :147] = view.reshape(6, 147)
+    found = {name: np.flatnonzero(where).tolist() for name, where in measure.minigrid_events(obs).items()}
+    assert found == dict(zip(measure.EVENTS, ([0], [1], [2, 3], [4], [5]), strict=True))
+
+
+def test_t_interval():
+    mean, half = measure.t_interval(np.array([1.0, 2.0, 3.0, np.nan]))
+    assert (mean, half) == pytest.approx((2, 4.303 / 3**0.5))
+    mean, half = measure.t_interval(np.array([4.0]))
+    assert mean == 4
+    assert np.isnan(half)
+    assert np.isnan(measure.t_interval(np.array([np.nan]))[0])
+
+
+# --- the stream -------------------------------------------------------------------------------------------------------
+
+
+def chunk_of(next_obs, valid):
+    T, B = valid.shape
+    no = torch.zeros(T, B, dtype=torch.bool)
+    return Chunk(next_obs, torch.zeros(T, B), torch.zeros(T, B), next_obs, no, no, no, valid, {})
+
+
+def test_noise_stays_in_range_replaces_one_in_eight_and_spares_the_original():
+    obs = torch.rand(50, 40, 3) * torch.tensor([1.0, 10.0, 0.0]) + torch.tensor([0.0, -5.0, 2.0])
+    before, valid = obs.clone(), torch.ones(50, 40, dtype=torch.bool)
+    valid[:, 0] = False
+    noisy, where = NoiseSource(0)(chunk_of(obs, valid))
+    assert (obs == before).all()
+    assert not where[:, 0].any()
+    assert where.mean() == pytest.approx(1 / 8, abs=0.03)
+    changed = (noisy.next_obs != obs).any(-1).numpy()
+    assert (changed == where).all()
+    new = noisy.next_obs[torch.as_tensor(where)]
+    assert (new.amin((0,)) >= obs[valid].amin(0)).all()
+    assert (new.amax((0,)) <= obs[valid].amax(0)).all()
+    assert len(new[:, 0].unique()) == len(new)
+
+
+def test_noise_in_images_uses_the_whole_range_of_bytes():
+    like = np.zeros((2000, 1, 2, 2), np.uint8)
+    low, high = np.zeros((1, 2, 2), np.uint8), np.full((1, 2, 2), 255, np.uint8)
+    noise = measure.uniform_noise(like, low, high, np.random.default_rng(0))
+    assert noise.dtype == np.uint8
+    assert (noise.min(), noise.max()) == (0, 255)
+    assert noise.mean() == pytest.approx(127.5, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("obs", "counting"),
+    [
+        (torch.eye(5).repeat(8, 1), "exact"),
+        (torch.randn(40, 5), "simhash"),
+        (torch.randint(0, 256, (40, 3, 20, 30), dtype=torch.uint8), "downsampled"),
+    ],
+)
+def test_equal_observations_have_equal_keys(obs, counting):
+    found, key = key_maker(obs)
+    keys = key(torch.cat([obs, obs]))
+    assert found == counting
+    assert (keys[:40] == keys[40:]).all()
+    assert len(np.unique(keys)) > 1
+
+
+# --- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def table(**numbers):
+    """Measures of two seeds from norm=..., novelty=... pairs; a single number belongs to neither."""
+    full = {"mean": (1.0, 1.0), "cv": (0.5, 0.5), "zeros": (0.0, 0.0), "nonfinite": (0.0, 0.0), "rarity": (0.5, 0.5)}
+    full |= {"noise_z": (2.0, 2.0), "noise_pay": (0.3, 0.3), "corr": 0.5, "energy_left": 0.1} | numbers
+    columns = {k: {"norm": v[0], "novelty": v[1]} if isinstance(v, tuple) else {"all": v} for k, v in full.items()}
+    return {k: {c: Estimate(x, 0.0, [x, x]) for c, x in row.items()} for k, row in columns.items()}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ({}, "bonus is alive"),
+        ({"nonfinite": (0.0, 3.0)}, "broken: 3 values"),
+        ({"zeros": (0.0, 0.9)}, "dead: it is zero on 90 %"),
+        ({"cv": (0.5, 0.001)}, "blind"),
+        ({"scale_over_today": (1.0, 40.0)}, "drowned: its scale is 40 times"),
+        ({"corr": 0.99}, "memory is idle"),
+        ({"corr": 0.5}, "memory changes what is paid"),
+        ({"energy_left": 1.5}, "adds to the surprise"),
+        ({"rarity": (0.4, 0.7)}, "rarity better than the norm: rank correlation 0.70 against 0.40 (so in all 2 seeds)"),
+        ({"rarity": (0.7, 0.4)}, "rarity worse than the norm"),
+        ({"noise_z": (2.0, 1.0)}, "drawn to noise less than the norm"),
+        ({"noise_z": (1.0, 2.0)}, "drawn to noise more than the norm"),
+        ({"first_z": (0.0, 0.6), "repeat_z": (0.0, 0.1)}, "first sight is paid more than its repeats"),
+    ],
+)
+def test_the_verdict_says(numbers, says):
+    assert says in " ".join(verdict(table(**numbers)))
+
+
+def test_seeds_that_disagree_are_reported_as_such():
+    row = {"rarity": {"norm": Estimate(0.0, None, [0.0, 0.0, 0.0]), "novelty": Estimate(0.2, None, [0.4, 0.4, -0.2])}}
+    assert compare(row, "rarity") == ("higher", " (so in 2 of 3 seeds)")
+
+
+def test_numbers_are_not_printed_finer_than_they_are_known():
+    assert number(Estimate(0.41234, 0.0312, [])) == "0.412 ± 0.031"
+    assert number(Estimate(0.41234, 0.0312, []), percent=True) == "41.2 ± 3.1 %"
+    assert number(Estimate(1234.5, 77.0, [])) == "1234 ± 77"
+    assert number(Estimate(0.5, None, [])) == "0.5"
+    assert number(Estimate(-0.001, 3.0, [])) == "0.0 ± 3.0"
+    assert (number(Estimate(None, None, [])), number(None)) == ("-", "")
+
+
+# --- from end to end --------------------------------------------------------------------------------------------------
+
+
+def tiny(method):
+    return dataclasses.replace(PRESETS["debug"]("ToyKeyDoor-v0"), method=method)
+
+
+def test_a_useless_memory_is_called_idle(monkeypatch):
+    monkeypatch.setattr(Autoencoder, "forward", lambda self, q: torch.zeros_like(q))
+    found = doctor.examine(tiny("rnd+w"), seeds=2, rollouts=4)
+    assert found.measures["corr"]["all"].mean == pytest.approx(1)
+    assert found.measures["energy_left"]["all"].mean == pytest.approx(1)
+    assert any("memory is idle" in sentence for sentence in found.verdict)
+
+
+def test_an_examination_is_plain_data_and_can_be_shown(tmp_path):
+    from rich.console import Console
+
+    ticks = []
+    run = dataclasses.replace(tiny("rnd+sm"), rollout=48)
+    found = doctor.examine(run, seeds=2, rollouts=10, on_progress=lambda text, share: ticks.append(share))
+    assert ticks == pytest.approx(np.arange(1, 45) / 44)
+    assert (found.steps, found.held_out) == (9 * 48 * 4, 2 * 48 * 4)
+    assert found.counting == "exact"
+    assert json.loads(json.dumps(dataclasses.asdict(found), allow_nan=False))["method"] == "rnd+sm"
+    for name in ("mean", "rarity", "noise_z", "dimension"):
+        assert {c: len(x.seeds) for c, x in found.measures[name].items()} == {"norm": 2, "novelty": 2}
+    # RND looks at the observation alone, so the generator pays the same for a first sight and for its repeats.
+    assert found.measures["first_z"]["norm"].mean == pytest.approx(found.measures["repeat_z"]["norm"].mean, abs=1e-5)
+    console = Console(record=True, width=120)
+    doctor.print_diagnosis(found, console)
+    text = console.export_text()
+    assert "rank correlation with rarity" in text
+    assert all(sentence[:40] in text for sentence in found.verdict)
+    doctor.plot_diagnosis(found, tmp_path / "new" / "doctor.png")
+    assert (tmp_path / "new" / "doctor.png").stat().st_size > 20_000
+
+
+def test_the_same_seed_gives_the_same_diagnosis():
+    timed = ("ask_us", "learn_us")
+    one, two = (doctor.examine(tiny("rnd+sm"), 1, 4).measures for _ in range(2))
+    assert {k: v for k, v in one.items() if k not in timed} == {k: v for k, v in two.items() if k not in timed}
+
+
+def test_a_generator_alone_has_one_column(tmp_path):
+    found = doctor.examine(tiny("rnd"), seeds=1, rollouts=4)
+    assert all("novelty" not in row for row in found.measures.values())
+    assert "corr" not in found.measures
+    assert any("to noise" in sentence for sentence in found.verdict)
+    assert ("Is it alive?", {}) in lines(found)
+    doctor.plot_diagnosis(found, tmp_path / "rnd.png")
+
+
+def test_a_process_of_its_own_finds_the_same():
+    tasks, shares = [(tiny("rnd+sm"), 4, noisy) for noisy in (False, True)], []
+    here, there = doctor.in_turn(tasks, print), doctor.side_by_side(tasks, lambda text, share: shares.append(share), workers=1)
+    for a, b in zip(here, there, strict=True):
+        timed = {"ask_us", "learn_us"}
+        assert {k: v for k, v in a["values"].items() if k not in timed} == {
+            k: v for k, v in b["values"].items() if k not in timed
+        }
+    assert shares[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"method": "none"}, "'none' has no bonus"), ({"seeds": 0}, "seeds = 0"), ({"rollouts": 1}, "rollouts = 1")],
+)
+def test_it_refuses_what_cannot_be_examined(change, says):
+    arguments = {"seeds": 1, "rollouts": 4} | {k: v for k, v in change.items() if k != "method"}
+    with pytest.raises(UserError, match=says):
+        doctor.examine(tiny(change.get("method", "rnd")), **arguments)
+
+
+@pytest.mark.slow
+def test_an_error_in_a_worker_comes_back_as_itself():
+    with pytest.raises(UserError, match="Unknown environment"):
+        doctor.examine(dataclasses.replace(tiny("rnd"), env="ToyKeyDor-v0"), 1, 4, workers=2)
+
+
+def test_a_missing_package_names_its_cure(monkeypatch, tmp_path):
+    found = doctor.examine(tiny("rnd"), seeds=1, rollouts=4)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match=r"pip install 'surprise-memory\[report\]'"):
+        doctor.plot_diagnosis(found, tmp_path / "x.png")
+    monkeypatch.setitem(sys.modules, "rich.table", None)
+    with pytest.raises(UserError, match=r"pip install 'surprise-memory\[cli\]'"):
+        doctor.print_diagnosis(found, None)
+
+
+def test_a_fifth_is_held_out():
+    assert [held_out(n) for n in (2, 9, 10, 40)] == [1, 1, 2, 8]

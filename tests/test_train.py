@@ -1,0 +1,231 @@
+"""Truths of the trainer: determinism, resume, kill -9, nothing lost, nothing silently wrong."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import fakes  # noqa: F401 (registers Counter-v0)
+from surprise_memory.agents.ppo import PPO, PPOConfig
+from surprise_memory.checkpoint import read_checkpoint, restore
+from surprise_memory.config import PRESETS, RunConfig, from_dict
+from surprise_memory.envs import TOY, make_vec
+from surprise_memory.evaluate import evaluate
+from surprise_memory.rundir import RunDir
+from surprise_memory.train import Loop, build, collect, train, warm_up
+from surprise_memory.types import UserError
+
+
+def small(method="rnd+sm", env=TOY, **changes):
+    return dataclasses.replace(PRESETS["debug"](env), method=method, eval_episodes=0, **changes)
+
+
+def fresh(path, run, resume=False):
+    out = RunDir(path)
+    out.open(dataclasses.asdict(run), resume)
+    return out
+
+
+def leaves(tree, prefix=""):
+    """Every value of a nested state by its path."""
+    if isinstance(tree, dict):
+        return {k: v for name, sub in tree.items() for k, v in leaves(sub, f"{prefix}/{name}").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, sub in enumerate(tree) for k, v in leaves(sub, f"{prefix}/{i}").items()}
+    return {prefix: tree}
+
+
+def assert_same(a, b):
+    a, b = leaves(a), leaves(b)
+    assert a.keys() == b.keys()
+    for name in a:
+        equal = torch.equal(a[name], b[name]) if isinstance(a[name], torch.Tensor) else a[name] == b[name]
+        assert equal, name
+
+
+@pytest.mark.parametrize("method", ["none", "rnd", "rnd+sm", "rnd+m", "rnd+w"])
+def test_same_seed_same_weights_and_another_seed_others(tmp_path, method):
+    states = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        out = fresh(tmp_path / name, small(method, steps=300, seed=seed))
+        train(small(method, steps=300, seed=seed), out)
+        states.append(read_checkpoint(out))
+    assert_same(states[0], states[1])
+    with pytest.raises(AssertionError):
+        assert_same(states[0]["agent"], states[2]["agent"])
+
+
+def test_none_equals_a_loop_without_any_bonus(tmp_path):
+    run = small("none", steps=500)
+    train(run, out := fresh(tmp_path / "run", run))
+    env = make_vec(TOY, run.envs, 0)
+    agent = PPO(env.obs_shape, env.action_space, run.ppo, intrinsic=False)
+    loop = Loop.begin(env, None)
+    while loop.steps < 500:
+        chunk, _ = collect(env, agent, loop, run.rollout)
+        agent.update(chunk, None)
+    assert_same(read_checkpoint(out)["agent"], agent.state_dict())
+
+
+@pytest.mark.parametrize("method", ["none", "rnd+sm"])
+def test_two_halves_with_resume_equal_one_run_bit_for_bit(tmp_path, method):
+    whole, half = small(method, steps=2048), small(method, steps=1024)
+    train(whole, a := fresh(tmp_path / "a", whole))
+    train(half, fresh(tmp_path / "b", half))
+    RunDir(tmp_path / "b").done.unlink()
+    b = RunDir(tmp_path / "b")
+    b.open(dataclasses.asdict(whole), resume=True)
+    train(whole, b)
+    assert_same(read_checkpoint(a), read_checkpoint(b))
+    drop = ("charts/SPS",)
+    rows = [[{k: v for k, v in r.items() if k not in drop} for r in out.rows()] for out in (a, b)]
+    assert rows[0] == rows[1]
+
+
+def command(*words):
+    return [sys.executable, "-m", "surprise_memory", *words]
+
+
+def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
+    words = ["train", TOY, "--preset", "debug", "--steps", "12800", "--save-minutes", "0", "--eval-episodes", "0"]
+    subprocess.run(command(*words, "--run-dir", str(tmp_path / "a")), check=True, capture_output=True)
+    child = subprocess.Popen(command(*words, "--run-dir", str(tmp_path / "b")), stdout=subprocess.DEVNULL)
+    b = RunDir(tmp_path / "b")
+    while not b.metrics.exists() or len(list(b.rows())) < 20:
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert not b.done.exists()
+    reached = read_checkpoint(b)["loop"]["steps"]
+    assert 0 < reached < 12800
+    subprocess.run(command(*words, "--run-dir", str(tmp_path / "b"), "--resume"), check=True, capture_output=True)
+    assert_same(read_checkpoint(RunDir(tmp_path / "a")), read_checkpoint(b))
+    assert b.done.exists()
+    steps = [row["step"] for row in b.rows()]
+    assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_save_first(tmp_path, how):
+    words = ["train", TOY, "--preset", "debug", "--steps", "10M", "--save-minutes", "99"]
+    child = subprocess.Popen(command(*words, "--run-dir", str(tmp_path / "r")), stderr=subprocess.PIPE, text=True)
+    out = RunDir(tmp_path / "r")
+    while not out.metrics.exists() or len(list(out.rows())) < 3:
+        time.sleep(0.02)
+    child.send_signal(how)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "saved at step" in said
+    assert read_checkpoint(out)["loop"]["steps"] >= 3 * 64
+
+
+def test_envpool_resumes_everything_but_the_environments(tmp_path):
+    run = small(env="MiniGrid-Empty-5x5-v0", steps=600)
+    train(run, out := fresh(tmp_path / "r", run))
+    before = read_checkpoint(out)
+    env, agent, bonus = build(run)
+    restore(out, run, agent, bonus)
+    assert_same(before["agent"], agent.state_dict())
+    assert_same(before["bonus"], bonus.state_dict())
+    longer = dataclasses.replace(run, steps=1200)
+    out.close()
+    again = RunDir(out.path)
+    again.open(dataclasses.asdict(longer), resume=True)
+    train(longer, again)
+    steps = [row["step"] for row in again.rows()]
+    assert steps == sorted(set(steps)) and steps[-1] >= 1200
+
+
+def test_evaluation_moves_nothing_and_keeps_its_quota(tmp_path):
+    run = small(steps=300)
+    env, agent, bonus = build(run)
+    before = json.dumps({k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()})
+    returns = evaluate(agent, env, 7)
+    assert len(returns) == 7
+    assert before == json.dumps({k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()})
+
+
+def test_evaluation_gives_every_environment_the_same_number_of_episodes():
+    """Environment 0 has short episodes of return 1, environment 1 long ones of return 10: the mean is 5.5, not near 1."""
+
+    class Uneven:
+        num_envs, obs_shape = 2, (1,)
+        action_space = None
+
+        def reset(self):
+            self.t = 0
+            return np.zeros((2, 1), np.float32)
+
+        def step(self, action):
+            from surprise_memory.envs import Step
+
+            self.t += 1
+            done = np.array([True, self.t % 10 == 0])
+            obs, yes = np.zeros((2, 1), np.float32), np.ones(2, bool)
+            return Step(obs, obs, np.ones(2, np.float32), done, np.zeros(2, bool), yes)
+
+    class Nobody:
+        generator = torch.Generator()
+
+        def act(self, obs, greedy):
+            return torch.zeros(2), {}
+
+    assert np.mean(evaluate(Nobody(), Uneven(), 8)) == 5.5
+
+
+def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():
+    run = small(warmup_rollouts=3)
+    env, _, bonus = build(run)
+    weights = bonus.memory.w.encode.weight.clone()
+    warm_up(run, env, bonus, loop := Loop.begin(env, bonus))
+    assert loop.steps == 3 * run.envs * run.rollout
+    assert bonus.scaler.moments.count < 1 < bonus.see.moments.count
+    assert bonus.scaler.filtered.abs().min() > 0  # the filter has climbed
+    assert not torch.equal(weights, bonus.memory.w.encode.weight)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_config_survives_json(name):
+    run = PRESETS[name](TOY)
+    assert from_dict(RunConfig, json.loads(json.dumps(dataclasses.asdict(run)))) == run
+
+
+def test_checkpoints_run_no_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path / 'owned'}",)
+
+    out = RunDir(tmp_path)
+    torch.save({"format": Evil()}, out.checkpoint)
+    with pytest.raises(UserError, match="nothing in it was run"):
+        read_checkpoint(out)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_ppo_sees_a_ratio_of_one_at_its_first_minibatch():
+    run = small("none", rollout=16)
+    env, agent, _ = build(run)
+    chunk, _ = collect(env, agent, Loop.begin(env, None), 16)
+    flat = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.notes["log_prob"]} | agent.advantages(chunk, None)
+    _, report = agent.loss({name: column.flatten(0, 1) for name, column in flat.items()})
+    assert report["approx_kl"].abs() < 1e-6
+    assert report["clipfrac"] == 0
+
+
+def test_time_limits_bootstrap_and_true_ends_do_not():
+    env = make_vec("Counter-v0", 2, 0)
+    chunk, _ = collect(env, PPO(env.obs_shape, env.action_space, PPOConfig(), False), Loop.begin(env, None), 40)
+    agent = PPO(env.obs_shape, env.action_space, PPOConfig(), False)
+    torch.nn.init.constant_(agent.policy.critics.bias, 3.0)  # a value far from zero, so that bootstrapping shows
+    values = agent._time_limit_values(chunk)
+    cut = chunk.truncated & ~chunk.terminated
+    assert cut.any() and chunk.terminated.any()
+    assert (values[cut] > 1).all() and (values[~cut] == 0).all()
