@@ -78,7 +78,8 @@ def alive(measures: Measures, paid: str) -> str:
 def memory(measures: Measures, autoencoder: bool) -> str:
     """Does the memory change anything?"""
     corr, left = get(measures, "corr", "all"), get(measures, "energy_left", "all")
-    facts = f"correlation with the norm {corr or 0:.3f}, {100 * (left or 0):.0f} % of the surprise's energy left"
+    close = "undefined" if corr is None else f"{corr:.3f}"
+    facts = f"correlation with the norm {close}, {100 * (left or 0):.0f} % of the surprise's energy left"
     if corr is None or corr > IDLE:
         cure = "Widen bonus.memory.w_hidden, narrow the surprise (bonus.rnd.n) or raise bonus.memory_lr."
         cure = cure if autoencoder else "Raise bonus.memory_lr or bonus.memory.m_coef, or choose a memory with W, such as sm."

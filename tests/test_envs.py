@@ -35,7 +35,7 @@ def test_all_autoreset_modes_give_one_stream():
         for env_a, env_b in zip(same, stream(mode)[0], strict=True):
             for a, b in zip(env_a[:-1], env_b[:-1], strict=True):
                 assert torch.equal(a, b), mode
-            torch.testing.assert_close(env_a[-1], env_b[-1], rtol=0, atol=1e-6)
+            torch.testing.assert_close(env_a[-1], env_b[-1], rtol=1e-5, atol=1e-5)
 
 
 def test_an_unaware_reader_of_next_step_would_differ():

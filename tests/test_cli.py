@@ -1,0 +1,220 @@
+"""Bad input: one clear sentence, exit code 2, nothing damaged. Good input: the commands of the README."""
+
+import dataclasses
+import errno
+import json
+import shutil
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import fakes
+from surprise_memory import checkpoint
+from surprise_memory.checkpoint import read_checkpoint
+from surprise_memory.cli import count, main
+from surprise_memory.config import PRESETS
+from surprise_memory.envs import TOY
+from surprise_memory.rundir import RunDir
+from surprise_memory.train import train
+from surprise_memory.types import UserError
+
+DEBUG = ["--preset", "debug", "--steps", "256", "--eval-episodes", "2"]
+
+
+class Switches(fakes.Counter):
+    """An environment whose actions no agent here can take."""
+
+    action_space = gym.spaces.MultiBinary(3)
+
+
+gym.register("Switches-v0", Switches, disable_env_checker=True)
+gym.register("Broken-v0", lambda: fakes.Counter(broken_at=40), disable_env_checker=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A small finished run."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["train", TOY, *DEBUG, "--run-dir", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def run_dir(finished, tmp_path):
+    """A copy of it that a test may break."""
+    return shutil.copytree(finished, tmp_path / "copy")
+
+
+def refused(capsys, *words):
+    """The one sentence on standard error of a call that must exit with 2."""
+    capsys.readouterr()
+    assert main(list(words)) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("surprise-memory: ") and "\n" not in said and "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["MiniGrid-DoorKey-9x9-v0"], "Did you mean 'MiniGrid-DoorKey-"),
+        (["nonsense"], "Unknown environment 'nonsense'"),
+        ([TOY, "--method", "rnd+ms"], "Did you mean 'rnd+m'"),
+        ([TOY, "--method", "curiosity"], "There are: none, rnd"),
+        ([TOY, "--preset", "papper"], "Did you mean 'paper'"),
+        ([TOY, "--steps", "-1"], "steps = -1 is not possible: it must be at least 1"),
+        ([TOY, "--steps", "many"], "write it as 500000, 500k or 10M"),
+        ([TOY, "--envs", "0"], "envs = 0"),
+        ([TOY, "--seed", "-3"], "between 0 and"),
+        ([TOY, "--bonus.memory.slots", "0"], "memory slots N = 0"),
+        ([TOY, "--bonus.memory.width", "900"], "between 1 and the surprise width n = 64"),
+        ([TOY, "--bonus.memory.read", "cosin"], "choose one of"),
+        ([TOY, "--bonus.memory.w-hidden", "0"], "at least 1"),
+        ([TOY, "--bonus.power", "3"], "1 or 2"),
+        ([TOY, "--bonus.obs-norm", "white"], "Did you mean 'whiten'"),
+        ([TOY, "--bonus.proportion", "1.5"], "at most 1"),
+        ([TOY, "--bonus.gamma", "1"], "in [0, 1)"),
+        ([TOY, "--bonus.scale-momentum", "2"], "between 0 and 1"),
+        ([TOY, "--ppo.lam", "1.5"], "in [0, 1]"),
+        ([TOY, "--ppo.minibatches", "0"], "at least 1"),
+        (["Switches-v0"], "Discrete and one-dimensional Box"),
+        ([], "Which environment?"),
+    ],
+)
+def test_bad_words_are_refused_before_anything_is_written(capsys, tmp_path, words, says):
+    said = refused(capsys, "train", *words, "--run-dir", str(tmp_path / "run"))
+    assert says in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_option_names_the_nearest(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", TOY, "--stpes", "5"])
+    assert stop.value.code == 2
+    assert "--steps" in capsys.readouterr().err
+
+
+def test_unknown_command_names_the_nearest(capsys):
+    assert "Did you mean 'train'" in refused(capsys, "trian", TOY)
+
+
+def test_a_run_is_not_overwritten(capsys, run_dir):
+    before = (run_dir / "metrics.jsonl").read_bytes()
+    assert "add --resume" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir))
+    assert "bonus.power differ" in refused(
+        capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume", "--bonus.power", "2"
+    )
+    assert before == (run_dir / "metrics.jsonl").read_bytes()
+    read_checkpoint(RunDir(run_dir))
+
+
+def test_a_folder_with_other_files_is_not_touched(capsys, tmp_path):
+    (tmp_path / "thesis.txt").write_text("all of it")
+    assert "holds other files" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_resume_of_nothing(capsys, tmp_path):
+    assert "Nothing to resume" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(tmp_path / "x"), "--resume")
+
+
+def test_two_processes_cannot_share_a_run(capsys, run_dir):
+    held = RunDir(run_dir)
+    held.open(json.loads((run_dir / "config.json").read_text()), resume=True)
+    assert "Another process" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume")
+    held.close()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "text", "empty"])
+def test_torn_and_foreign_checkpoints(capsys, run_dir, damage):
+    path = run_dir / "checkpoint.pt"
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == "foreign":
+        torch.save({"state_dict": {}}, path)
+    else:
+        path.write_bytes(b"hello" if damage == "text" else b"")
+    for words in (["eval", str(run_dir)], ["train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"]):
+        assert "checkpoint" in refused(capsys, *words)
+
+
+def test_eval_of_something_else(capsys, tmp_path, run_dir):
+    assert "is not a run directory" in refused(capsys, "eval", str(tmp_path))
+    assert "at least 1" in refused(capsys, "eval", str(run_dir), "--episodes", "0")
+    (run_dir / "config.json").write_text("{not json")
+    assert "cannot be read as JSON" in refused(capsys, "eval", str(run_dir))
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+    run = dataclasses.replace(PRESETS["debug"](TOY), save_minutes=0.0)
+    out = RunDir(tmp_path)
+    out.open(dataclasses.asdict(run), False)
+    real, saves = torch.save, []
+
+    def save(state, file):
+        saves.append(1)
+        if len(saves) < 4:
+            return real(state, file)
+        file.write(b"half a checkp")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.torch, "save", save)
+    with pytest.raises(UserError, match="disk is full"):
+        train(run, out)
+    monkeypatch.undo()
+    assert read_checkpoint(out)["loop"]["steps"] == 64 + 3 * 64  # the warm-up and three rollouts
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_nan_in_observations_stops_with_a_diagnosis_and_keeps_the_checkpoint(capsys, tmp_path):
+    said = refused(capsys, "train", "Broken-v0", *DEBUG, "--save-minutes", "0", "--run-dir", str(tmp_path / "r"))
+    assert "nan in next_obs (environment 0, feature 0)" in said
+    assert read_checkpoint(RunDir(tmp_path / "r"))["loop"]["steps"] > 0
+
+
+def test_divergence_stops_with_a_diagnosis(capsys, tmp_path):
+    said = refused(capsys, "train", TOY, *DEBUG, "--ppo.lr", "1e30", "--run-dir", str(tmp_path / "r"))
+    assert "diverged" in said and "--ppo.lr" in said
+
+
+def test_a_run_directory_holds_what_it_promises(finished, capsys):
+    names = {p.name for p in finished.iterdir()}
+    assert {"config.json", "metrics.jsonl", "checkpoint.pt", "eval.json", "versions.txt", "DONE"} <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    result = json.loads((finished / "eval.json").read_text())
+    assert result["episodes"] == 2 == len(result["returns"])
+    assert np.isclose(result["mean"], np.mean(result["returns"]))
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert {"step", "charts/SPS", "intrinsic/novelty_norm_corr", "intrinsic/energy_left", "losses/entropy"} <= rows[-1].keys()
+
+
+def test_eval_show_envs_methods(run_dir, capsys):
+    assert main(["eval", str(run_dir), "--episodes", "3", "--greedy"]) == 0
+    assert json.loads((run_dir / "eval.json").read_text())["episodes"] == 3
+    assert main(["show", str(run_dir)]) == 0
+    assert (run_dir / "show.png").stat().st_size > 10_000
+    capsys.readouterr()
+    assert main(["envs", "doorkey"]) == 0
+    assert "MiniGrid-DoorKey-16x16-v0" in capsys.readouterr().out.split()
+    assert main(["methods"]) == 0
+    assert "rnd+sm" in capsys.readouterr().out
+    assert main([]) == 0
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1", "MiniGrid-Empty-5x5-v0"])
+@pytest.mark.parametrize("method", ["none", "rnd", "rnd+sm", "rnd+m", "rnd+w"])
+def test_every_method_trains_on_box_and_discrete_actions(tmp_path, env, method):
+    assert main(["train", env, *DEBUG, "--method", method, "--eval-episodes", "1", "--run-dir", str(tmp_path / "r")]) == 0
+
+
+@pytest.mark.parametrize("preset", ["paper", "released-code", "default"])
+def test_every_preset_runs(tmp_path, preset):
+    small = ["--preset", preset, "--steps", "300", "--envs", "4", "--rollout", "16", "--warmup-rollouts", "1", "--eval-episodes", "1"]
+    assert main(["train", TOY, *small, "--run-dir", str(tmp_path / "r")]) == 0
+
+
+@pytest.mark.parametrize(("text", "number"), [("10M", 10_000_000), ("1.5k", 1500), ("1e6", 1_000_000), ("2_000", 2000)])
+def test_steps_are_written_as_people_write_them(text, number):
+    assert count(text) == number
