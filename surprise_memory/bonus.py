@@ -43,9 +43,9 @@ class BonusConfig:
     """The generator's loss: norm (as printed) or squared."""
     gamma: float = 0.99
     """Discount of the return whose std scales the reward."""
-    scale_momentum: float | None = None
-    """Window of that std: None is the whole past, 0.99 about the last hundred rollouts."""
-    lr: float = 1e-3
+    scale_momentum: float | None = 0.9
+    """Window of that std: 0.9 is about the last ten rollouts, None (the paper) the whole past."""
+    lr: float = 1e-4
     """Adam's rate for the generator."""
     memory_lr: float = 1e-3
     """Adam's rate for Q, V and W."""

@@ -81,10 +81,16 @@ def _default(env: str) -> RunConfig:
 def _paper(env: str) -> RunConfig:
     """Every number as printed (tables 3 and 4, appendix B); MiniGrid's column."""
     ppo = PPOConfig(
-        lr=1e-4, minibatches=64, max_grad_norm=0.0, normalise_advantage=False, bootstrap_time_limits=False, reward_clip=1.0
+        lr=1e-4,
+        entropy=0.001,
+        minibatches=64,
+        max_grad_norm=0.0,
+        normalise_advantage=False,
+        bootstrap_time_limits=False,
+        reward_clip=1.0,
     )
-    memory = MemoryConfig(w_hidden=32, loss="norm")
-    bonus = BonusConfig(rnd=RNDConfig(n=512), memory=memory, loss="norm", lr=1e-4, memory_lr=1e-4, minibatches=64)
+    memory = MemoryConfig(width=16, read="cosine", w_hidden=32, loss="norm")
+    bonus = BonusConfig(rnd=RNDConfig(n=512), memory=memory, loss="norm", scale_momentum=None, memory_lr=1e-4, minibatches=64)
     return RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, bonus=bonus)
 
 
@@ -92,7 +98,14 @@ def _released_code(env: str) -> RunConfig:
     """What the authors' code does otherwise, without its bugs: see docs/deviations.md."""
     paper = _paper(env)
     memory = MemoryConfig(
-        w_hidden=32, read="softmax", project_back=False, train_q=False, m_coef=0.01, attach_read=False, m_trains_surprise=True
+        width=16,
+        w_hidden=32,
+        read="softmax",
+        project_back=False,
+        train_q=False,
+        m_coef=0.01,
+        attach_read=False,
+        m_trains_surprise=True,
     )
     bonus = dataclasses.replace(paper.bonus, memory=memory, loss="squared", power=2)
     return dataclasses.replace(paper, preset="released-code", bonus=bonus)

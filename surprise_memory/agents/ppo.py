@@ -34,8 +34,8 @@ class PPOConfig:
     """Clip the task's reward at plus and minus this before learning; 0 is none, the paper has 1."""
     clip: float = 0.2
     """epsilon of the clipped ratio."""
-    entropy: float = 0.001
-    """Weight of the policy's entropy."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy; the paper has 0.001."""
     value_coef: float = 0.5
     """Weight of the two value losses."""
     epochs: int = 4

@@ -34,10 +34,10 @@ class MemoryConfig:
 
     slots: int = 128
     """N, surprises that M holds."""
-    width: int = 16
-    """d, numbers per slot."""
-    read: str = "cosine"
-    """How M is read: cosine (as printed), cosine-mean, softmax (the authors' code)."""
+    width: int = 32
+    """d, numbers per slot; the paper has 16."""
+    read: str = "ntm"
+    """How M is read: ntm (sharpened cosine), cosine (as printed), cosine-mean, softmax (the authors' code)."""
     w_hidden: int = 64
     """Hidden units of W; the paper has 32."""
     w_bias: bool = True
