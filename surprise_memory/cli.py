@@ -1,11 +1,12 @@
 """The command line: train, eval, envs, methods, doctor, bench, show."""
 
 import dataclasses
+import json
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -13,11 +14,12 @@ from surprise_memory.checkpoint import restore
 from surprise_memory.config import PRESETS, RunConfig, from_dict, methods
 from surprise_memory.envs import list_envs
 from surprise_memory.progress import Progress, rich_console
-from surprise_memory.rundir import RunDir, read_json
+from surprise_memory.rundir import RunDir, read_json, write_atomically
 from surprise_memory.train import build, train, write_eval
-from surprise_memory.types import UserError, choose, unknown
+from surprise_memory.types import UserError, choose
 
-Named = tyro.conf.Positional[str]
+NOWHERE = "ENV"
+Options = TypeVar("Options")
 
 
 def count(text: str) -> int:
@@ -42,26 +44,38 @@ class Place:
     """Continue the run that is there."""
 
 
+@dataclass(frozen=True)
+class Examination:
+    """How thorough the doctor is."""
+
+    seeds: int = 3
+    """Repetitions; every number comes with an interval over them."""
+    rollouts: int = 40
+    """Rollouts of a random policy for each of them."""
+    workers: int = 2
+    """Processes side by side."""
+    out: Path = Path("doctor")
+    """Where doctor.json and doctor.png go."""
+
+
+def parse_run(argv: list[str], command: str, about: str | None, more: Options) -> tuple[RunConfig, Options]:
+    """ENV and the options of a run, defaults from its preset, and some options more."""
+    default = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")(NOWHERE)
+    argv = [str(count(word)) if i and argv[i - 1] == "--steps" else word for i, word in enumerate(argv)]
+    argv = argv if not argv or argv[0].startswith("-") else ["--env", *argv]  # the first bare word is the environment
+    flat = tyro.conf.arg(name="")
+    kind = dataclasses.make_dataclass("Words", [("run", Annotated[RunConfig, flat]), ("more", Annotated[type(more), flat])])
+    words: Any = tyro.cli(kind, default=kind(default, more), args=argv, prog=f"surprise-memory {command} ENV", description=about)
+    if words.run.env == NOWHERE:
+        raise UserError(f"Which environment? surprise-memory {command} ENV; `surprise-memory envs` lists them.")
+    build(words.run)[0].close()  # whatever does not fit is said before anything is written
+    return words.run, words.more
+
+
 def train_command(argv: list[str]) -> None:
     """Train an agent. The preset fills in every option that is not given."""
-    preset = _peek(argv, "--preset") or "default"
-    default = choose(PRESETS, preset, "preset")("ENV")
-    argv = [str(count(argv[i])) if i and argv[i - 1] == "--steps" else word for i, word in enumerate(argv)]
-
-    @dataclass(frozen=True)
-    class Train:
-        run: Annotated[RunConfig, tyro.conf.arg(name="")]
-        place: Annotated[Place, tyro.conf.arg(name="")] = Place()
-
-    about = train_command.__doc__
-    args = tyro.cli(Train, default=Train(default), args=_env_as_option(argv), prog="surprise-memory train ENV", description=about)
-    run, place = args.run, args.place
-    if run.env == "ENV":
-        raise UserError("Which environment? surprise-memory train ENV; `surprise-memory envs` lists them.")
-    if run.env not in list_envs() and ":" not in run.env:  # before a run directory is made for it
-        raise UserError(unknown(run.env, list_envs(), "environment") + " `surprise-memory envs` lists them all.")
+    run, place = parse_run(argv, "train", train_command.__doc__, Place())
     out = RunDir(place.run_dir or run.default_dir)
-    build(run)[0].close()  # whatever does not fit is said before anything is written
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
     console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
@@ -72,6 +86,23 @@ def train_command(argv: list[str]) -> None:
     out.close()
 
 
+def doctor_command(argv: list[str]) -> None:
+    """Is this bonus alive, does the memory change anything, does it follow rarity, is it fooled by noise?"""
+    from surprise_memory import doctor
+
+    run, how = parse_run(argv, "doctor", doctor_command.__doc__, Examination())
+    console = rich_console()
+    with console.status("examining") as status:
+        progress = lambda what, share: status.update(f"{what} {share:.0%}")  # noqa: E731
+        found = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
+    doctor.print_diagnosis(found, console)
+    how.out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dataclasses.asdict(found), indent=1, allow_nan=False) + "\n"
+    write_atomically(how.out / "doctor.json", lambda file: file.write(text.encode()))
+    doctor.plot_diagnosis(found, how.out / "doctor.png")
+    console.print(f"Picture: {how.out / 'doctor.png'}")
+
+
 def _peek(argv: list[str], option: str) -> str | None:
     """The value of an option that must be known before the others are parsed."""
     for i, word in enumerate(argv):
@@ -80,11 +111,6 @@ def _peek(argv: list[str], option: str) -> str | None:
         if word.startswith(option + "="):
             return word.partition("=")[2]
     return None
-
-
-def _env_as_option(argv: list[str]) -> list[str]:
-    """The first bare word is the environment."""
-    return argv if not argv or argv[0].startswith("-") else ["--env", *argv]
 
 
 def _say(out: RunDir, result: dict[str, Any]) -> None:
@@ -135,36 +161,6 @@ def methods_command() -> None:
         print(f"{name:10} {about}")
 
 
-def doctor_command(
-    env: Named,
-    method: str = "rnd+sm",
-    preset: Literal["default", "paper", "released-code", "debug"] = "default",
-    seeds: int = 3,
-    rollouts: int = 40,
-    out: Path = Path("doctor"),
-) -> None:
-    """Is this bonus alive, does the memory change anything, does it follow rarity, is it fooled by noise?
-
-    Args:
-        env: The environment's id.
-        method: generator[+memory].
-        preset: Where the settings come from.
-        seeds: Repetitions; every number comes with an interval over them.
-        rollouts: Rollouts of a random policy for each of them.
-        out: Where doctor.json and doctor.png go.
-    """
-    from surprise_memory import doctor
-
-    run = dataclasses.replace(PRESETS[preset](env), method=method)
-    console = rich_console()
-    with console.status("examining") as status:
-        found = doctor.examine(run, seeds, rollouts, lambda what, share: status.update(f"{what} {share:.0%}"))
-    doctor.print_diagnosis(found, console)
-    out.mkdir(parents=True, exist_ok=True)
-    doctor.plot_diagnosis(found, out / "doctor.png")
-    console.print(f"Picture: {out / 'doctor.png'}")
-
-
 def bench_command(
     env: str = "MiniGrid-DoorKey-16x16-v0",
     preset: Literal["default", "paper", "released-code", "debug"] = "paper",
@@ -200,7 +196,7 @@ def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
     print(pictures.draw_run(config, out, seed))
 
 
-COMMANDS = {
+COMMANDS: dict[str, Any] = {
     "train": train_command,
     "eval": eval_command,
     "envs": envs_command,
@@ -222,8 +218,8 @@ def main(argv: list[str] | None = None) -> int:
             print("\nsurprise-memory COMMAND --help tells more.")
             return 0
         command = choose(COMMANDS, argv[0], "command")
-        if command is train_command:
-            train_command(argv[1:])
+        if command in (train_command, doctor_command):
+            command(argv[1:])
         else:
             tyro.cli(command, args=argv[1:], prog=f"surprise-memory {argv[0]}")
     except UserError as error:

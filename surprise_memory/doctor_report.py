@@ -217,7 +217,13 @@ def _spectrum(axis: Any, diagnosis: Diagnosis) -> None:
         share, align = cumulative.mean(0)[k - 1], "left" if k == 1 else "right"
         axis.plot(k, share, "o", color=INK, markersize=5)
         axis.annotate(
-            f"{100 * share:.0f} % in {k}", (k, share), (0, 8), textcoords="offset points", fontsize=9, ha=align, color=INK
+            f"{100 * share:.0f} % in {k}",
+            (k, share),
+            (0, 8 + 6 * (k == 1)),
+            textcoords="offset points",
+            fontsize=9,
+            ha=align,
+            color=INK,
         )
     _powers_of_two(axis)
     axis.set_ylim(0, 1.05)
@@ -233,4 +239,6 @@ def _learning(axis: Any, diagnosis: Diagnosis) -> None:
         axis.axvspan(0.5, diagnosis.warmup_rollouts + 0.5, color=PALE, label="warm-up")
     _lines(axis, diagnosis, "rollouts", range(1, rollouts + 1))
     axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.yaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "25" else "")
     axis.set(title="Does it settle while learning?", xlabel="rollout", ylabel="|u| and |v|, mean")

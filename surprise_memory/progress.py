@@ -84,4 +84,4 @@ def tensorboard(path: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(path))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(path))

@@ -17,4 +17,5 @@ def smooth(values: Array, window: int) -> Array:
     """Running mean over the last `window` values (T,), shorter at the start."""
     total = np.cumsum(np.concatenate([[0.0], values]))
     low = np.maximum(0, np.arange(1, len(values) + 1) - window)
-    return (total[1:] - total[low]) / (np.arange(1, len(values) + 1) - low)
+    means: Array = (total[1:] - total[low]) / (np.arange(1, len(values) + 1) - low)
+    return means

@@ -34,7 +34,7 @@ class MiniGrid:
 
     def __init__(self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False) -> None:
         self.num_envs, self.seed, self.spoken = num_envs, seed, env_id.startswith(SPOKEN)
-        options = {"num_envs": num_envs, "seed": seed, "num_threads": threads}
+        options: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "num_threads": threads}
         options |= {"render_mode": "rgb_array"} if render else {}
         self.env = envpool().make(env_id, env_type="gymnasium", **options)
         self.action_space = self.env.action_space

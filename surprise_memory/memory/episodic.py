@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from surprise_memory.types import UserError, require
 
-
 BETA = 20.0  # sharpness of the ntm read: a cosine of 0.9 weighs e^2 times one of 0.8
 
 
