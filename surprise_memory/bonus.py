@@ -12,6 +12,7 @@ Three verbs. Calling a bonus asks and changes nothing; `losses` is pure; `absorb
 pays a rollout, learns from it, and updates the running statistics. For your own loop, see `Bonus.step` and `Bonus.update`.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -144,9 +145,10 @@ class Bonus(nn.Module):
         pieces = [self.surprise.prepare(self.see(self.frame(part))) for part in parts]
         inputs = {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
         u = torch.cat([self.surprise(piece) for piece in pieces]).unflatten(0, chunk.shape)
+        u = torch.where(chunk.valid[..., None], u, 0.0)  # what never happened may hold anything, even NaN
         v, q, log, carry = self.memory(u, chunk.first, chunk.valid, carry)
         reward = torch.linalg.vector_norm(v, dim=-1) ** self.config.power
-        return reward * chunk.valid, Trace(u, q, v, inputs, log), carry
+        return torch.where(chunk.valid, reward, 0.0), Trace(u, q, v, inputs, log), carry
 
     def losses(self, trace: Trace, rows: Tensor) -> dict[str, Tensor]:
         """L_SG, L_M, L_W on some flattened steps (K,), with today's weights and the memories of back then."""
@@ -181,6 +183,8 @@ class Bonus(nn.Module):
     def _train(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
         """Epochs x minibatches Adam steps, each pass on a fresh draw of `proportion` of the rollout."""
         rows, c = chunk.valid_rows(), self.config
+        if not len(rows):
+            return {}
         size = max(1, int(len(rows) * c.proportion) // c.minibatches)
         for _ in range(c.epochs):
             order = rows[torch.randperm(len(rows), generator=self.generator)]
@@ -189,7 +193,7 @@ class Bonus(nn.Module):
                 self.optimiser.zero_grad()
                 torch.stack(list(losses.values())).sum().backward()
                 self.optimiser.step()
-        return {name: loss.item() for name, loss in losses.items()} if len(rows) else {}
+        return {name: loss.item() for name, loss in losses.items()}
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -199,7 +203,7 @@ class Bonus(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """The other half of get_extra_state."""
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))  # torch would share the moments
         self.generator.set_state(state["generator"])
 
     # --- the shell for other people's loops ---------------------------------------------------------------------------
@@ -261,6 +265,8 @@ def metrics(chunk: Chunk, trace: Trace, reward: Tensor, scaler: RewardScaler) ->
     `novelty_norm_corr` near 1 and `energy_left` near 1 mean an idle memory: novelty is the norm under another name.
     """
     valid = chunk.valid
+    if not valid.any():
+        return {}
     norm, novelty = trace.surprise_norm[valid], trace.novelty[valid]
     report = {
         "surprise_norm": norm.mean(),

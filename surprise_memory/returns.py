@@ -26,7 +26,7 @@ def gae(
         goes_on = ~ends[t]
         successor = torch.where(goes_on, v_next, 0.0 if end_value is None else end_value[t])
         delta = reward[t] + gamma * successor - value[t]
-        advantage[t] = delta + gamma * lam * goes_on * carry
+        advantage[t] = delta + gamma * lam * torch.where(goes_on, carry, 0.0)
         carry = torch.where(valid[t], advantage[t], carry)
         v_next = torch.where(valid[t], value[t], v_next)
     return advantage

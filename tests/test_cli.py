@@ -5,12 +5,12 @@ import errno
 import json
 import shutil
 
+import fakes
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-import fakes
 from surprise_memory import checkpoint
 from surprise_memory.checkpoint import read_checkpoint
 from surprise_memory.cli import count, main

@@ -1,12 +1,12 @@
 """The three autoreset modes deliver one and the same stream; the fake transition reaches nothing."""
 
+import fakes
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-import fakes
 from surprise_memory import Bonus, BonusConfig, MemoryConfig, RNDConfig, UserError
 from surprise_memory.envs import TOY, list_envs, make_vec
 from surprise_memory.envs.base import Transitions, to_arrays

@@ -22,9 +22,10 @@ BEFORE, ROLLOUT = ("exs", "sss"), ("ssexsssssss", "sssssesssss")  # the memory w
 class Paper:
     """Surprise, M and W for one state at a time. `now` and `still` are dicts of weights, `options` the switches."""
 
-    def __init__(self, memory, read="cosine", loss="norm", attach_read=True, m_trains_surprise=False, **_):
+    def __init__(self, memory, read=MemoryConfig.read, loss="norm", attach_read=True, m_trains_surprise=False, **_):
         self.has_m, self.has_w = memory in ("m", "sm"), memory in ("w", "sm")
-        self.read_as, self.loss, self.attach, self.m_trains = read, loss, attach_read, m_trains_surprise
+        self.read_as, self.loss, self.m_trains = read, loss, m_trains_surprise
+        self.attach = attach_read and not m_trains_surprise
 
     def perceptron(self, weights, name, x):
         layers = [weights[f"surprise.{name}.{i}.weight"] for i in (0, 2, 4)]
@@ -186,6 +187,7 @@ SWITCHES = [
     dict(train_q=False),
     dict(project_back=False),
     dict(project_back=False, train_q=False, attach_read=False, read="softmax"),
+    dict(m_trains_surprise=True),
     dict(m_trains_surprise=True, attach_read=False),
     dict(m_trains_surprise=True, project_back=False, attach_read=False),
 ]
@@ -279,6 +281,7 @@ def test_m_coef_weighs_l_m_alone():
         ("sm", {"attach_read": False}, {"surprise": {"P"}, "m": {"Q", "V"}, "w": {"W"}}),
         ("sm", {"train_q": False}, {"surprise": {"P"}, "m": {"V"}, "w": {"V", "W"}}),
         ("sm", {"project_back": False}, {"surprise": {"P"}, "m": {"Q"}, "w": {"Q", "W"}}),
+        ("sm", {"m_trains_surprise": True}, {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"W"}}),
         ("sm", {"m_trains_surprise": True, "attach_read": False}, {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"W"}}),
         ("m", {}, {"surprise": {"P"}, "m": {"Q", "V"}}),
         ("m", {"m_trains_surprise": True}, {"surprise": {"P"}, "m": {"P", "Q", "V"}}),

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 
+import fakes  # noqa: F401 (registers Counter-v0)
 import numpy as np
 import pytest
 import torch
 
-import fakes  # noqa: F401 (registers Counter-v0)
 from surprise_memory.agents.ppo import PPO, PPOConfig
 from surprise_memory.checkpoint import read_checkpoint, restore
 from surprise_memory.config import PRESETS, RunConfig, from_dict

@@ -1,5 +1,6 @@
 """Proximal policy optimisation with two value heads: one for the task's reward, one for the bonus (Burda et al., 2018)."""
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,7 +192,7 @@ class PPO:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.policy.load_state_dict(state["policy"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))  # torch would share the moments
         self.generator.set_state(state["generator"])
 
 

@@ -53,7 +53,7 @@ class MemoryConfig:
     attach_read: bool = True
     """Whether L_W may train Q and V through u^e."""
     m_trains_surprise: bool = False
-    """Whether L_M reaches the generator through the query (the authors' code)."""
+    """Whether L_M reaches the generator through the query (the authors' code); L_W is then kept from Q and V."""
 
 
 def magnitude(error: Tensor, loss: str) -> Tensor:
@@ -94,14 +94,15 @@ class SurpriseMemory(nn.Module):
 
     def losses(self, u: Tensor, rows: Tensor, log: KeyLog | None) -> dict[str, Tensor]:
         """L_M and L_W for the surprises u (K, n) of the flattened steps `rows` (K,), each with the memory it saw."""
-        losses, target = {}, u.detach()
-        q = u = u if self.config.m_trains_surprise else target
+        c, losses, q = self.config, {}, u.detach()
+        target = q
         if self.m:
             assert log is not None
-            k = u @ self.m.Q
+            k = (u if c.m_trains_surprise else target) @ self.m.Q
             u_e = self.m.recall(k, *log.windows(rows))
-            losses["m"] = self.config.m_coef * magnitude(u_e - (target if self.m.V is not None else k.detach()), self.config.loss)
-            q = torch.cat([u_e if self.config.attach_read else u_e.detach(), target], -1)
+            losses["m"] = c.m_coef * magnitude(u_e - (target if self.m.V is not None else k.detach()), c.loss)
+            attached = c.attach_read and not c.m_trains_surprise  # L_W never reaches the generator
+            q = torch.cat([u_e if attached else u_e.detach(), target], -1)
         if self.w:
-            losses["w"] = magnitude(self.w(q) - q.detach(), self.config.loss)
+            losses["w"] = magnitude(self.w(q) - q.detach(), c.loss)
         return losses

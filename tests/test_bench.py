@@ -1,0 +1,121 @@
+"""The benchmark at tiny size: its structure and its arithmetic. Nothing here depends on how fast the machine is."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from surprise_memory import bench
+from surprise_memory.config import PRESETS
+from surprise_memory.envs import TOY
+from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.train import build
+from surprise_memory.types import UserError
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(told):
+    return bench.bench(TOY, "debug", rollouts=2, threads=1, on_progress=lambda what, share: told.append((what, share)))
+
+
+def jobs_of(method, preset="debug"):
+    run = PRESETS[preset](TOY)
+    run = dataclasses.replace(run, method=method)
+    _, agent, bonus = build(run)
+    return bench.jobs(run, agent.policy, bonus)
+
+
+def test_the_result_is_plain_json(result):
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert (result["env"], result["preset"], result["rollouts"], result["threads"]) == (TOY, "debug", 2, 1)
+    assert (result["clock"], result["envs"], result["rollout"]) == ("CPU", 4, 16)
+    assert result["agent_updates"] == [2, 32]  # 1 epoch of 2 minibatches, 4 x 16 / 2 rows each
+    assert result["bonus_updates"] == [2, 8]  # a quarter of the 64 rows in 2 minibatches
+
+
+def test_every_method_is_measured_in_all_its_parts(result):
+    assert list(result["methods"]) == ["none", "rnd", "rnd+sm"]
+    for name, method in result["methods"].items():
+        assert list(method["seconds"]) == ["env", "act", "bonus ask", "bonus learn", "agent learn"]
+        assert all(seconds >= 0 for seconds in method["seconds"].values())
+        assert name != "none" or method["seconds"]["bonus ask"] == 0
+        assert method["matmul_seconds"] > 0 and method["matmul_ratio"] > 0
+        assert 0 <= method["env_share"] <= 1
+        assert math.isclose(method["steps_per_second"] * method["total_seconds"], 64)
+    low, high = result["sm_cost_range"]
+    assert low <= result["sm_cost"] <= high
+
+
+def test_progress_is_told_in_turns(told, result):
+    assert [what for what, _ in told] == ["none", "rnd", "rnd+sm"] * 2  # the methods take turns
+    assert [share for _, share in told] == [i / 6 for i in range(6)]
+
+
+def test_bytes_of_the_key_log_by_hand(result):
+    # debug: T 16, B 4, N 12, d 4. The log is 28 x 4 x 4 floats, `filled` 16 x 4 int64, a snapshot 4 x 12 x 4 floats.
+    assert result["memory"] == {"key_log_bytes": 1792 + 512, "snapshot_bytes": 16 * 768, "share": 2304 / 12288}
+    # The paper's setting: T 128, B 64, N 128, d 16; a MiB and 64 KiB against 64 MiB.
+    paper = bench.memory_bytes(KeyLog(torch.zeros(256, 64, 16), torch.zeros(128, 64, dtype=torch.int64)))
+    assert paper == {"key_log_bytes": 1_114_112, "snapshot_bytes": 67_108_864, "share": 1_114_112 / 67_108_864}
+    assert paper["share"] < 0.02
+
+
+def test_multiplications_by_hand():
+    # Toy: 13 numbers, 4 actions, hidden 16. Policy 13-16-16-16, heads 4 and 2.
+    first, rest = 13 * 16, 16 * 16 + 16 * 16 + 16 * 4 + 16 * 2
+    acting, learning = 17 * 4 * (first + rest), 2 * 32 * (2 * first + 3 * rest)
+    assert [job.multiply_adds for job in jobs_of("none")] == [acting, learning]
+    # RND 13-16-16-8, twice; 64 rows are asked about, 2 updates of 8 rows.
+    first, rest = 13 * 16, 16 * 16 + 16 * 8
+    asking, learning = 64 * 2 * (first + rest), 2 * 8 * (2 * first + 3 * rest)
+    assert [job.multiply_adds for job in jobs_of("rnd")[2:]] == [asking, 0, learning]
+    # Q 8-4 (no gradient to u), V 4-8, W 16-8-16 (its input holds u^e, which learns).
+    Q, V, W = 8 * 4, 4 * 8, 16 * 8 + 8 * 16
+    assert [job.multiply_adds for job in jobs_of("rnd+sm")[2:]] == [
+        asking,
+        64 * (Q + V + W),
+        learning + 16 * (2 * Q + 3 * V + 3 * W),
+    ]
+
+
+def test_what_is_not_trained_is_not_counted():
+    # The authors' code: Q stays random, there is no V, and nothing flows from W into the read-out.
+    q, *w = bench.memory_layers(build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))[2].memory)
+    assert q == bench.Layer(512, 16, False, True)
+    assert w == [bench.Layer(528, 32, True, False), bench.Layer(32, 528, True, True)]
+
+
+def test_products_have_the_shapes_of_training():
+    layers = bench.layers(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)))
+    shapes = [(tuple(a.shape), tuple(b.shape), tuple(out.shape)) for a, b, out in bench.products(bench.Job(1, 7, layers, True))]
+    forward = [((7, 3), (3, 5), (7, 5)), ((7, 5), (5, 2), (7, 2))]
+    assert shapes[:2] == forward
+    assert shapes[2:] == [((7, 2), (2, 5), (7, 5)), ((2, 7), (7, 5), (2, 5)), ((5, 7), (7, 3), (5, 3))]
+    assert len(bench.products(bench.Job(1, 7, layers, False))) == 2
+
+
+def test_the_tables_print(result):
+    console = pytest.importorskip("rich.console").Console(record=True, width=200)
+    bench.print_bench(result, console)
+    text = console.export_text()
+    for word in (TOY, "none", "rnd+sm", "bonus learn", "bare multiplications", "cost of SM over RND", "2,304 of 12,288 bytes"):
+        assert word in text
+    assert "≤" not in text  # the reach is for the paper's setting
+    bench.print_bench(result | {"preset": "paper"}, console)
+    assert "≤ 12 %" in console.export_text()
+
+
+@pytest.mark.parametrize(("options", "says"), [({"rollouts": 0}, "rollouts = 0"), ({"threads": 0}, "threads = 0")])
+def test_refuses(options, says):
+    with pytest.raises(UserError, match=says):
+        bench.bench(TOY, "debug", **options)
+    with pytest.raises(UserError, match="Did you mean 'paper'"):
+        bench.bench(TOY, "papr")
