@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.linalg import vector_norm
 
 from surprise_memory.memory import MemoryConfig, SurpriseMemory, magnitude
 from surprise_memory.memory.episodic import KeyLog, Keys
@@ -71,13 +72,13 @@ class Trace:
     @property
     def surprise_norm(self) -> Tensor:
         """|u| (T, B), what the generator alone would pay."""
-        norm: Tensor = torch.linalg.vector_norm(self.u, dim=-1)
+        norm: Tensor = vector_norm(self.u, dim=-1)
         return norm
 
     @property
     def novelty(self) -> Tensor:
         """|v| (T, B), what the memory leaves of it."""
-        norm: Tensor = torch.linalg.vector_norm(self.v, dim=-1)
+        norm: Tensor = vector_norm(self.v, dim=-1)
         return norm
 
 
@@ -147,7 +148,7 @@ class Bonus(nn.Module):
         u = torch.cat([self.surprise(piece) for piece in pieces]).unflatten(0, chunk.shape)
         u = torch.where(chunk.valid[..., None], u, 0.0)  # what never happened may hold anything, even NaN
         v, q, log, carry = self.memory(u, chunk.first, chunk.valid, carry)
-        reward = torch.linalg.vector_norm(v, dim=-1) ** self.config.power
+        reward = vector_norm(v, dim=-1) ** self.config.power
         return torch.where(chunk.valid, reward, 0.0), Trace(u, q, v, inputs, log), carry
 
     def losses(self, trace: Trace, rows: Tensor) -> dict[str, Tensor]:
@@ -272,11 +273,11 @@ def metrics(chunk: Chunk, trace: Trace, reward: Tensor, scaler: RewardScaler) ->
         "surprise_norm": norm.mean(),
         "novelty": novelty.mean(),
         "novelty_norm_corr": torch.corrcoef(torch.stack([norm, novelty]))[0, 1].nan_to_num(1.0),
-        "energy_left": novelty.square().sum() / trace.q[valid].square().sum().clamp(min=1e-12),
+        "energy_left": novelty.square().sum() / vector_norm(trace.q, dim=-1)[valid].square().sum().clamp(min=1e-12),
         "reward_norm": reward[valid].mean(),
         "std": scaler.std,
     }
     if trace.log is not None:
-        u_e = trace.q[valid][:, : -trace.u.shape[-1]]
-        report["recall_ratio"] = torch.linalg.vector_norm(u_e, dim=-1).mean() / norm.mean().clamp(min=1e-12)
+        u_e = trace.q[..., : -trace.u.shape[-1]]
+        report["recall_ratio"] = vector_norm(u_e, dim=-1)[valid].mean() / norm.mean().clamp(min=1e-12)
     return {f"intrinsic/{name}": float(value) for name, value in report.items()}

@@ -211,7 +211,20 @@ def test_every_method_trains_on_box_and_discrete_actions(tmp_path, env, method):
 
 @pytest.mark.parametrize("preset", ["paper", "released-code", "default"])
 def test_every_preset_runs(tmp_path, preset):
-    small = ["--preset", preset, "--steps", "300", "--envs", "4", "--rollout", "16", "--warmup-rollouts", "1", "--eval-episodes", "1"]
+    small = [
+        "--preset",
+        preset,
+        "--steps",
+        "300",
+        "--envs",
+        "4",
+        "--rollout",
+        "16",
+        "--warmup-rollouts",
+        "1",
+        "--eval-episodes",
+        "1",
+    ]
     assert main(["train", TOY, *small, "--run-dir", str(tmp_path / "r")]) == 0
 
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from surprise_memory import doctor
-from surprise_memory import doctor_measures as measure
 from surprise_memory.config import PRESETS
-from surprise_memory.doctor_report import lines, number
-from surprise_memory.doctor_stream import NoiseSource, held_out, key_maker
-from surprise_memory.doctor_verdict import Estimate, compare, verdict
+from surprise_memory.doctor import measures as measure
+from surprise_memory.doctor.examination import in_turn, side_by_side
+from surprise_memory.doctor.report import lines, number
+from surprise_memory.doctor.stream import NoiseSource, held_out, key_maker
+from surprise_memory.doctor.verdict import Estimate, compare, verdict
 from surprise_memory.memory.autoencoder import Autoencoder
 from surprise_memory.types import Chunk, UserError
 
@@ -250,7 +251,7 @@ def test_a_generator_alone_has_one_column(tmp_path):
 
 def test_a_process_of_its_own_finds_the_same():
     tasks, shares = [(tiny("rnd+sm"), 4, noisy) for noisy in (False, True)], []
-    here, there = doctor.in_turn(tasks, print), doctor.side_by_side(tasks, lambda text, share: shares.append(share), workers=1)
+    here, there = in_turn(tasks, print), side_by_side(tasks, lambda text, share: shares.append(share), workers=1)
     for a, b in zip(here, there, strict=True):
         timed = {"ask_us", "learn_us"}
         assert {k: v for k, v in a["values"].items() if k not in timed} == {

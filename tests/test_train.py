@@ -131,7 +131,7 @@ def test_envpool_resumes_everything_but_the_environments(tmp_path):
     run = small(env="MiniGrid-Empty-5x5-v0", steps=600)
     train(run, out := fresh(tmp_path / "r", run))
     before = read_checkpoint(out)
-    env, agent, bonus = build(run)
+    _, agent, bonus = build(run)
     restore(out, run, agent, bonus)
     assert_same(before["agent"], agent.state_dict())
     assert_same(before["bonus"], bonus.state_dict())

@@ -175,8 +175,9 @@ class PPO:
         rows, c, report = chunk.valid_rows(), self.config, dict[str, Tensor]()
         for _ in range(c.epochs):
             order = rows[torch.randperm(len(rows), generator=self.generator)]
-            for batch in order.tensor_split(min(c.minibatches, max(1, len(rows)))):
-                loss, report = self.loss({name: column[batch] for name, column in flat.items()})
+            shuffled = [column[order].tensor_split(min(c.minibatches, max(1, len(rows)))) for column in flat.values()]
+            for batch in zip(*shuffled, strict=True):  # views
+                loss, report = self.loss(dict(zip(flat, batch, strict=True)))
                 self.optimiser.zero_grad()
                 loss.backward()
                 if c.max_grad_norm:

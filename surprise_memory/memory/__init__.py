@@ -90,7 +90,7 @@ class SurpriseMemory(nn.Module):
             assert carry is not None
             u_e, log, carry = self.m(u, first, valid, carry)
             q = torch.cat([u_e, u], -1)
-        return (self.w(q) - q if self.w else q), q, log, carry
+        return (self.w(q).sub_(q) if self.w else q), q, log, carry
 
     def losses(self, u: Tensor, rows: Tensor, log: KeyLog | None) -> dict[str, Tensor]:
         """L_M and L_W for the surprises u (K, n) of the flattened steps `rows` (K,), each with the memory it saw."""

@@ -33,11 +33,12 @@ class KeyLog:
     def windows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The memories of some steps. rows (K,) index the flattened (T*B). Returns (M (K, N, d), used (K, N) bool)."""
         T, B = self.filled.shape
-        N = self.log.shape[0] - T
-        t, b = rows // B, rows % B
-        slot = torch.arange(N, device=rows.device)
-        M = self.log[t[:, None] + slot, b[:, None]]
-        return M, slot >= N - self.filled[t, b][:, None]
+        log = self.log.transpose(0, 1).contiguous()  # (B, N + T, d), as `forward` laid it out: no copy
+        length, d = log.shape[1:]
+        N = length - T
+        windows = log.as_strided((B * length - N + 1, N * d), (d, 1))  # one starts at every row; they overlap, nothing is copied
+        M = windows.index_select(0, rows % B * length + rows // B).unflatten(1, (N, d))
+        return M, torch.arange(N, device=rows.device) >= N - self.filled.flatten()[rows][:, None]
 
 
 def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
@@ -49,20 +50,21 @@ def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     ntm          w = softmax(BETA cos) over the slots in use, the addressing of the neural Turing machine that the paper cites
     An empty memory, a zero query and a zero slot all read zero.
     """
-    score = torch.einsum("kd,kjd->kj", k, M)
     if read != "softmax":
-        norms = torch.linalg.vector_norm(k, dim=1, keepdim=True) * torch.linalg.vector_norm(M, dim=2)
-        score = score / norms.clamp(min=1e-8)
-    if read in ("softmax", "ntm"):
-        score = score * BETA if read == "ntm" else score
-        w = score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)  # a row without slots is nan
-    else:
-        w = score * used
-        if read == "cosine-mean":
-            w = w / used.sum(1, keepdim=True).clamp(min=1)
-    return torch.einsum("kj,kjd->kd", w, M)
+        k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
+        scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
+    if read in ("cosine", "cosine-mean"):
+        # Linear in k, so (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
+        count = used.sum(1, keepdim=True).clamp(min=1) if read == "cosine-mean" else 1
+        S = (M * (scale / count)[:, :, None]).transpose(1, 2) @ M
+        return torch.bmm(k[:, None], S).squeeze(1)
+    score = torch.bmm(M, k[:, :, None]).squeeze(2)
+    score = score * (BETA * scale) if read == "ntm" else score
+    w = score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)  # a row without slots is nan
+    return torch.bmm(w[:, None], M).squeeze(1)
 
 
+BLOCK = 128  # steps read at once: so many windows fit a processor's cache
 READS = ("cosine", "cosine-mean", "softmax", "ntm")
 
 
@@ -99,13 +101,13 @@ class EpisodicMemory(nn.Module):
         """Live through a chunk: read, then append, step by step. u (T, B, n) gives u^e (T, B, n)."""
         T, B = u.shape[:2]
         k = u @ self.Q
-        log = torch.cat([carry.log, k])  # (N + T, B, d)
+        log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1).transpose(0, 1)  # (N + T, B, d), env by env in memory
         age, filled = carry.age, torch.empty(T, B, dtype=torch.int64)
         for t in range(T):
             age = torch.where(first[t], 0, age)
             filled[t] = age
             age = torch.where(valid[t], age + 1, 0)
         keys = KeyLog(log, filled.clamp(max=self.slots))
-        step = torch.arange(B)
-        u_e = torch.stack([self.recall(k[t], *keys.windows(t * B + step)) for t in range(T)])
+        steps = zip(k.flatten(0, 1).split(BLOCK), torch.arange(T * B).split(BLOCK), strict=True)
+        u_e = torch.cat([self.recall(query, *keys.windows(rows)) for query, rows in steps]).unflatten(0, (T, B))
         return u_e, keys, Keys(log[T:], age)

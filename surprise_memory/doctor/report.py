@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surprise_memory.bonus import split_method
-from surprise_memory.doctor_verdict import Diagnosis, Estimate
+from surprise_memory.doctor.verdict import Diagnosis, Estimate
 from surprise_memory.types import UserError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Is this bonus alive, does its memory change anything, does it follow rarity, is it fooled by noise? Ask `examine`.
 
-Two tasks for each seed, in `doctor_stream`: one looks at the bonus, one at the bonus among noise. Here they are run, in turn
-or side by side, and become estimates over seeds and a verdict; `doctor_report` shows them.
+Two tasks for each seed, in `stream`: one looks at the bonus, one at the bonus among noise. Here they are run, in turn
+or side by side, and become estimates over seeds and a verdict; `report` shows them.
 """
 
 import dataclasses
@@ -14,13 +14,10 @@ import numpy as np
 
 from surprise_memory.bonus import split_method
 from surprise_memory.config import RunConfig
-from surprise_memory.doctor_measures import t_interval
-from surprise_memory.doctor_report import plot_diagnosis, print_diagnosis
-from surprise_memory.doctor_stream import Values, held_out, observe
-from surprise_memory.doctor_verdict import Diagnosis, Estimate, Measures, verdict
+from surprise_memory.doctor.measures import t_interval
+from surprise_memory.doctor.stream import Values, held_out, observe
+from surprise_memory.doctor.verdict import Diagnosis, Estimate, Measures, verdict
 from surprise_memory.types import UserError, require
-
-__all__ = ["Diagnosis", "Estimate", "examine", "plot_diagnosis", "print_diagnosis"]
 
 Progress = Callable[[str, float], None]
 Task = tuple[RunConfig, int, bool]  # run, rollouts, with noise
