@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMO_ENV := MiniGrid-DoorKey-6x6-v0
+DEMO_ENV := MiniGrid-DoorKey-8x8-v0
 DEMO_DIR := runs/demo
 
 .PHONY: setup demo test learn bench lint clean
@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	rm -rf $(DEMO_DIR)
-	$(BIN)/surprise-memory train $(DEMO_ENV) --method rnd+sm --steps 500k --threads 2 --run-dir $(DEMO_DIR)
+	$(BIN)/surprise-memory train $(DEMO_ENV) --method rnd+sm --steps 400k --threads 2 --run-dir $(DEMO_DIR)
 	$(BIN)/surprise-memory eval $(DEMO_DIR)
 	$(BIN)/surprise-memory show $(DEMO_DIR)
 
