@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	rm -rf $(DEMO_DIR)
-	$(BIN)/surprise-memory train $(DEMO_ENV) --method rnd+sm --steps 400k --run-dir $(DEMO_DIR)
+	$(BIN)/surprise-memory train $(DEMO_ENV) --method rnd+sm --steps 600k --run-dir $(DEMO_DIR)
 	$(BIN)/surprise-memory eval $(DEMO_DIR)
 	$(BIN)/surprise-memory show $(DEMO_DIR)
 
