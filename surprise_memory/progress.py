@@ -58,7 +58,7 @@ class Progress:
         self.bar.update(self.task, completed=row["step"], line=line(row))
         if not self.console.is_terminal and time.monotonic() - self.spoke > 15:
             self.spoke = time.monotonic()
-            left = (self.steps - row["step"]) / max(1, row["charts/SPS"]) / 60
+            left = max(0, self.steps - row["step"]) / max(1, row["charts/SPS"]) / 60
             print(f"{self.name}  {row['step']:,} of {self.steps:,}  {line(row)}  {left:.0f} min left", flush=True)
         self._warn(row)
         for name, value in row.items() if self.events else ():
