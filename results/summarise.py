@@ -92,6 +92,27 @@ def curves(env: Path) -> Path:
     return path
 
 
+def doctor_table() -> str:
+    """Markdown: what `surprise-memory doctor` found for each setting in results/doctor."""
+    columns = ["setting", "corr. with norm", "energy left", "rank corr. with rarity", "z first sight", "z its repeats"]
+    columns += ["z open door", "z noise", "noise's share of the pay"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+
+    def row(name: str, measures: dict, column: str) -> str:
+        def get(key: str, where: str = column) -> float:
+            return measures[key][where]["mean"]
+
+        alone = column == "norm"
+        numbers = [1.0 if alone else get("corr", "all"), 1.0 if alone else get("energy_left", "all"), get("rarity")]
+        numbers += [get("first_z"), get("repeat_z"), get("event/open door in view"), get("noise_z")]
+        return f"| {name} | " + " | ".join(f"{x:.2f}" for x in numbers) + f" | {100 * get('noise_pay'):.0f} % |"
+
+    for path in sorted((HERE / "doctor").glob("*/doctor.json")):
+        measures = read_json(path)["measures"]
+        lines += [row(f"{path.parent.name}: norm", measures, "norm"), row(f"{path.parent.name}: novelty", measures, "novelty")]
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--take", nargs=2, metavar=("RUN_DIR", "ENV"))
@@ -99,5 +120,6 @@ if __name__ == "__main__":
     if words.take:
         take(Path(words.take[0]), words.take[1])
     else:
-        for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name != "__pycache__"):
+        for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "doctor")):
             print(f"### {env.name}\n\n{table(env)}\n\n{curves(env)}\n")
+        print(doctor_table())
