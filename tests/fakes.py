@@ -30,6 +30,18 @@ class Counter(gym.Env):
         return self.see(), float(self.count), self.count >= 7, self.age >= 5 and self.count < 7, {}
 
 
+class Picture(Counter):
+    """The same, seen as an RGB image with the channels last."""
+
+    observation_space = gym.spaces.Box(0, 255, (40, 36, 3), np.uint8)
+
+    def see(self):
+        image = np.zeros((40, 36, 3), np.uint8)
+        image[4 * self.count : 4 * self.count + 4, :, self.episode % 3] = 255
+        return image
+
+
+gym.register("Picture-v0", Picture, disable_env_checker=True)
 gym.register("Counter-v0", Counter, order_enforce=False, disable_env_checker=True)
 
 

@@ -203,9 +203,9 @@ def test_eval_show_envs_methods(run_dir, capsys):
     assert main([]) == 0
 
 
-@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1", "MiniGrid-Empty-5x5-v0"])
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1", "MiniGrid-Empty-5x5-v0", "Picture-v0"])
 @pytest.mark.parametrize("method", ["none", "rnd", "rnd+sm", "rnd+m", "rnd+w"])
-def test_every_method_trains_on_box_and_discrete_actions(tmp_path, env, method):
+def test_every_method_trains_on_box_and_discrete_actions_vectors_and_images(tmp_path, env, method):
     assert main(["train", env, *DEBUG, "--method", method, "--eval-episodes", "1", "--run-dir", str(tmp_path / "r")]) == 0
 
 

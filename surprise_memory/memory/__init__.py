@@ -84,7 +84,7 @@ class SurpriseMemory(nn.Module):
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys | None
     ) -> tuple[Tensor, Tensor, KeyLog | None, Keys | None]:
-        """U (T, B, n) to (v, q, key log, carry): the novelty vector, the query it is the residual of, the memories read."""
+        """From u (T, B, n) to (v, q, key log, carry): the novelty vector, the query it is the residual of, the memories read."""
         q, log = u, None
         if self.m:
             assert carry is not None

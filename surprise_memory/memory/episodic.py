@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from surprise_memory.types import UserError, require
 
+READS = ("cosine", "cosine-mean", "softmax", "ntm")
+BLOCK = 128  # steps read at once: so many windows fit a processor's cache
 BETA = 20.0  # sharpness of the ntm read: a cosine of 0.9 weighs e^2 times one of 0.8
 
 
@@ -42,13 +44,13 @@ class KeyLog:
 
 
 def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
-    """W M for one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
+    """The read w M, one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
 
     cosine       w(j) = k M(j)^T / (|k| |M(j)|), summed over the slots in use, exactly as printed
     cosine-mean  the same divided by the number of slots in use
     softmax      w = softmax(k M^T) over the slots in use, as in the authors' code
     ntm          w = softmax(BETA cos) over the slots in use, the addressing of the neural Turing machine that the paper cites
-    An empty memory, a zero query and a zero slot all read zero.
+    An empty memory reads zero; a zero query or slot has cosine zero.
     """
     if read != "softmax":
         k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
@@ -62,10 +64,6 @@ def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     score = score * (BETA * scale) if read == "ntm" else score
     w = score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)  # a row without slots is nan
     return torch.bmm(w[:, None], M).squeeze(1)
-
-
-BLOCK = 128  # steps read at once: so many windows fit a processor's cache
-READS = ("cosine", "cosine-mean", "softmax", "ntm")
 
 
 class EpisodicMemory(nn.Module):
