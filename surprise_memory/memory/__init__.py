@@ -41,7 +41,7 @@ class MemoryConfig:
     w_hidden: int = 64
     """Hidden units of W; the paper has 32."""
     w_bias: bool = True
-    """Biases in W; without them zero surprise has exactly zero novelty."""
+    """Biases in W; without them zero surprise has exactly zero novelty if M is read by a cosine (a softmax reads its mean)."""
     m_coef: float = 1.0
     """Weight of L_M."""
     loss: str = "squared"

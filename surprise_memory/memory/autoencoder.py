@@ -7,7 +7,7 @@ from surprise_memory.types import require
 
 
 class Autoencoder(nn.Module):
-    """W: q -> tanh(q W_1) W_2, a linear output; `bias=False` makes the novelty of a zero surprise exactly zero."""
+    """W: q -> tanh(q W_1) W_2, a linear output; `bias=False` makes W(0) exactly zero."""
 
     def __init__(self, width: int, hidden: int, bias: bool = True) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     cosine-mean  the same divided by the number of slots in use
     softmax      w = softmax(k M^T) over the slots in use, as in the authors' code
     ntm          w = softmax(BETA cos) over the slots in use, the addressing of the neural Turing machine that the paper cites
-    An empty memory reads zero; a zero query or slot has cosine zero.
+    An empty memory reads zero; a zero query or slot has cosine zero, so a softmax reads the mean of the slots for a zero query.
     """
     if read != "softmax":
         k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
