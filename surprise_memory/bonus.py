@@ -98,7 +98,7 @@ def split_method(method: str) -> tuple[str, str]:
 
 
 class Bonus(nn.Module):
-    """An intrinsic reward with all its lasting state in one state_dict. Building it touches no environment."""
+    """An intrinsic reward. Networks, optimiser, statistics and stream are in its state_dict; M is in the carry."""
 
     rollouts: Tensor
 

@@ -16,7 +16,7 @@ from surprise_memory.envs import list_envs
 from surprise_memory.progress import Progress, rich_console
 from surprise_memory.rundir import RunDir, read_json, write_atomically
 from surprise_memory.train import build, train, write_eval
-from surprise_memory.types import UserError, choose
+from surprise_memory.types import UserError, choose, require
 
 NOWHERE = "ENV"
 Options = TypeVar("Options")
@@ -135,8 +135,7 @@ def eval_command(run: tyro.conf.Positional[Path], episodes: int = 128, greedy: b
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of drawing one.
     """
-    if episodes < 1:
-        raise UserError(f"episodes = {episodes} is not possible: it must be at least 1.")
+    require(episodes >= 1, "episodes", episodes, "at least 1")
     config, out = load(run)
     env, agent, bonus = build(config)
     env.close()

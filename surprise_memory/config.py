@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from surprise_memory.agents.ppo import PPOConfig
-from surprise_memory.bonus import BonusConfig, split_method
+from surprise_memory.bonus import BonusConfig
 from surprise_memory.memory import MEMORIES, MemoryConfig
 from surprise_memory.surprise import SURPRISES, RNDConfig
 from surprise_memory.types import UserError, choose, require, unknown
@@ -71,7 +71,6 @@ def check_method(method: str) -> None:
     """Refuse a method that does not exist."""
     if method not in methods():
         raise UserError(unknown(method, list(methods()), "method"))
-    split_method(method)
 
 
 def _default(env: str) -> RunConfig:

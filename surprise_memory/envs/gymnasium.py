@@ -1,6 +1,5 @@
 """Any Gymnasium id, through Gymnasium's own vector API."""
 
-import importlib.util
 from typing import Any
 
 import gymnasium as gym
@@ -50,8 +49,3 @@ class Gymnasium:
     def close(self) -> None:
         """Close every copy."""
         self.env.close()
-
-
-def installed(package: str) -> bool:
-    """Whether a package can be imported."""
-    return importlib.util.find_spec(package) is not None
