@@ -8,6 +8,8 @@
 | v      | (T, B,2n) | W(q) - q, what the memory cannot reconstruct                       | equation 4  |
 | r_int  | (T, B)    | |v| divided by the running std of its discounted return            | appendix C  |
 
+The generator has the last word on the reward: NGU multiplies |v| with an episodic factor of its own.
+
 Three verbs. Calling a bonus asks and changes nothing; `losses` is pure; `absorb` is the one place where anything moves: it
 pays a rollout, learns from it, and updates the running statistics. For your own loop, see `Bonus.step` and `Bonus.update`.
 """
@@ -18,15 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from gymnasium import Space
 from torch import Tensor, nn
 from torch.linalg import vector_norm
 
-from surprise_memory.memory import MemoryConfig, SurpriseMemory, magnitude
-from surprise_memory.memory.episodic import KeyLog, Keys
+from surprise_memory.memory import MEMORIES, CountsConfig, MemoryConfig
 from surprise_memory.nets import is_image
 from surprise_memory.normalise import ObsScale, ObsWhitener, RewardScaler
-from surprise_memory.surprise import SURPRISES, RNDConfig
-from surprise_memory.types import Chunk, UserError, choose, require
+from surprise_memory.surprise import SURPRISES, Actions, AEConfig, DisagreementConfig, ICMConfig, NGUConfig, RNDConfig
+from surprise_memory.types import Chunk, UserError, choose, require, unknown
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class BonusConfig:
 
     rnd: RNDConfig = field(default_factory=RNDConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
+    icm: ICMConfig = field(default_factory=ICMConfig)
+    ngu: NGUConfig = field(default_factory=NGUConfig)
+    ae: AEConfig = field(default_factory=AEConfig)
+    disagreement: DisagreementConfig = field(default_factory=DisagreementConfig)
+    counts: CountsConfig = field(default_factory=CountsConfig)
     obs_norm: str = "whiten"
     """What the generator sees: whiten (running mean and std, clipped at 5) or scale (times obs_scale)."""
     obs_scale: float = 0.3
@@ -46,11 +53,11 @@ class BonusConfig:
     gamma: float = 0.99
     """Discount of the return whose std scales the reward."""
     scale_momentum: float | None = 0.9
-    """Window of that std: 0.9 is about the last ten rollouts, None (the paper) the whole past."""
+    """Window of that std and of NGU's statistics: 0.9 is about the last ten rollouts, None (the paper) the whole past."""
     lr: float = 1e-4
     """Adam's rate for the generator."""
     memory_lr: float = 1e-3
-    """Adam's rate for Q, V and W."""
+    """Adam's rate for the memory's Q, V and W."""
     epochs: int = 4
     """Passes over a rollout."""
     minibatches: int = 16
@@ -60,14 +67,24 @@ class BonusConfig:
 
 
 @dataclass(frozen=True)
+class Carry:
+    """What lasts between the steps of an episode: the generator's part and the memory's, None where there is none."""
+
+    surprise: Any
+    memory: Any
+
+
+@dataclass(frozen=True)
 class Trace:
     """What a bonus saw on a chunk: everything that metrics, pictures and training need, (T, B, ...) each."""
 
     u: Tensor
     q: Tensor
     v: Tensor
+    e: Tensor  # |v|^power, before the generator's last word
     inputs: dict[str, Tensor]  # flattened (T*B, ...)
-    log: KeyLog | None
+    notes: dict[str, Tensor]  # of the generator's `pay`
+    log: Any  # of the memory
 
     @property
     def surprise_norm(self) -> Tensor:
@@ -97,17 +114,43 @@ def split_method(method: str) -> tuple[str, str]:
     return surprise, memory or "none"
 
 
+def methods() -> dict[str, str]:
+    """Every method and its line of help."""
+    table = {"none": "no bonus: plain PPO"}
+    for surprise, entry in SURPRISES.items():
+        table[surprise] = entry.about
+        if entry.takes_memory:
+            table |= {f"{surprise}+{name}": memory.about for name, memory in MEMORIES.items() if name != "none"}
+    return table
+
+
+def check_method(method: str) -> None:
+    """Refuse a method that does not exist."""
+    if method not in methods():
+        raise UserError(unknown(method, list(methods()), "method") + " `surprise-memory methods` lists them all.")
+
+
 class Bonus(nn.Module):
     """An intrinsic reward. Networks, optimiser, statistics and stream are in its state_dict; M is in the carry."""
 
     rollouts: Tensor
 
     def __init__(
-        self, method: str, obs_shape: tuple[int, ...], num_envs: int, config: BonusConfig | None = None, seed: int = 0
+        self,
+        method: str,
+        obs_shape: tuple[int, ...],
+        num_envs: int,
+        config: BonusConfig | None = None,
+        seed: int = 0,
+        action_space: Space[Any] | None = None,
     ) -> None:
-        """`method` is generator[+memory], such as 'rnd+sm'; observations are vectors (k,) or images (C, H, W)."""
+        """`method` is generator[+memory], such as 'rnd+sm'; observations are vectors (k,) or images (C, H, W).
+
+        `action_space` is of one environment; generators that model actions (icm, ngu, disagreement) need it.
+        """
         super().__init__()
         c = self.config = config or BonusConfig()
+        check_method(method)
         require(num_envs >= 1, "num_envs", num_envs, "at least 1")
         require(c.power in (1, 2), "power", c.power, "1 or 2")
         require(0 < c.proportion <= 1, "proportion", c.proportion, "above 0 and at most 1")
@@ -120,8 +163,10 @@ class Bonus(nn.Module):
         self.frame: Callable[[Tensor], Tensor] = last_frame if image else nn.Identity()
         with torch.random.fork_rng(devices=[]):  # our draws never shift the caller's stream
             torch.manual_seed(seed)
-            self.surprise = choose(SURPRISES, surprise, "surprise generator")[0](shape, c.rnd)
-            self.memory = SurpriseMemory(memory, self.surprise.n, c.memory)
+            self.surprise = SURPRISES[surprise].make(shape, action_space, c)
+            self.memory = MEMORIES[memory].make(self.surprise.n, c)
+        self.power = self.memory.power or self.surprise.power or c.power
+        self.encode_action = Actions(action_space).encode if "action" in self.surprise.sees else None
         see: dict[str, ObsWhitener | ObsScale] = {"whiten": ObsWhitener(shape), "scale": ObsScale(c.obs_scale)}
         self.see = choose(see, c.obs_norm, "obs_norm")
         self.scaler = RewardScaler(num_envs, c.gamma, c.scale_momentum)
@@ -135,48 +180,71 @@ class Bonus(nn.Module):
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def start(self, num_envs: int | None = None) -> Keys | None:
+    def start(self, num_envs: int | None = None) -> Carry:
         """The carry before the first step: empty memories. Asking works for any number of environments."""
-        return self.memory.start(num_envs or self.num_envs)
+        B = num_envs or self.num_envs
+        return Carry(self.surprise.start(B), self.memory.start(B))
 
     @torch.no_grad()
-    def forward(self, chunk: Chunk, carry: Keys | None) -> tuple[Tensor, Trace, Keys | None]:
+    def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
         """The raw reward (T, B) of a chunk, the trace behind it, and the memory after it. Nothing moves."""
-        parts = chunk.next_obs.flatten(0, 1).split(4096)
-        pieces = [self.surprise.prepare(self.see(self.frame(part))) for part in parts]
+        pieces = [self.surprise.prepare(self._look(chunk, rows)) for rows in torch.arange(chunk.valid.numel()).split(4096)]
         inputs = {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
         u = torch.cat([self.surprise(piece) for piece in pieces]).unflatten(0, chunk.shape)
         u = torch.where(chunk.valid[..., None], u, 0.0)  # what never happened may hold anything, even NaN
-        v, q, log, carry = self.memory(u, chunk.first, chunk.valid, carry)
-        reward = vector_norm(v, dim=-1) ** self.config.power
-        return torch.where(chunk.valid, reward, 0.0), Trace(u, q, v, inputs, log), carry
+        v, q, log, remembered = self.memory(u, chunk.first, chunk.valid, carry.memory)
+        e = vector_norm(v, dim=-1) ** self.power
+        reward, notes, visited = self.surprise.pay(e, inputs, chunk.first, chunk.valid, carry.surprise)
+        trace = Trace(u, q, v, e, inputs, notes, log)
+        return torch.where(chunk.valid, reward, 0.0), trace, Carry(visited, remembered)
+
+    def _look(self, chunk: Chunk, rows: Tensor) -> dict[str, Tensor]:
+        """What the generator sees of some flattened steps: normalised observations, actions as numbers."""
+        seen = {}
+        for name in self.surprise.sees:
+            column = getattr(chunk, name).flatten(0, 1)[rows]
+            seen[name] = self.encode_action(column) if name == "action" and self.encode_action else self.see(self.frame(column))
+        return seen
 
     def losses(self, trace: Trace, rows: Tensor) -> dict[str, Tensor]:
         """L_SG, L_M, L_W on some flattened steps (K,), with today's weights and the memories of back then."""
-        u = self.surprise({name: column[rows] for name, column in trace.inputs.items()})
-        return {"surprise": magnitude(u, self.config.loss)} | self.memory.losses(u, rows, trace.log)
+        inputs = {name: column[rows] for name, column in trace.inputs.items()}
+        u, losses = self.surprise.losses(inputs, self.config.loss, self.generator)
+        return losses | self.memory.losses(u, rows, trace.log)
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
-    def absorb(self, chunk: Chunk, carry: Keys | None, warmup: bool = False) -> tuple[Tensor, dict[str, float], Keys | None]:
+    def absorb(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> tuple[Tensor, dict[str, float], Carry]:
         """Pay a rollout and learn from it. Returns (scaled reward (T, B), metrics, carry).
 
         The order: reward with the statistics of the rollout before; the reward scale takes it in; the networks train; the
-        observation statistics take it in. In a warm-up (random policy) the statistics of the observations come first and
+        other statistics take it in. In a warm-up (random policy) the statistics of the observations come first and
         the reward scale learns nothing: untrained surprises are 10 to 10,000 times too large, and it forgets slowly.
         """
         if chunk.shape[1] != self.num_envs:
             raise UserError(f"This bonus was made for {self.num_envs} environments, the chunk has {chunk.shape[1]}.")
-        if warmup or self.rollouts == 0:
+        opening = self.rollouts == 0  # nothing is known yet: statistics start from what they are about to judge
+        if warmup or opening:
             self._see_more(chunk)
-        raw, trace, carry = self(chunk, carry)
+        raw, trace, after = self(chunk, carry)
+        if opening:
+            self.surprise.absorb(trace.e, trace.notes, chunk.valid, warmup)
+            raw, trace, after = self(chunk, carry)
         self.scaler.absorb(raw, chunk.valid, warmup)
         losses = self._train(chunk, trace)
-        if not (warmup or self.rollouts == 0):
+        if not (warmup or opening):
             self._see_more(chunk)
+        if not opening:
+            self.surprise.absorb(trace.e, trace.notes, chunk.valid, warmup)
+        after = Carry(after.surprise, self.memory.absorb(trace.log, chunk.valid, after.memory))
         self.rollouts += 1
-        reward = self.scaler(raw)
-        return reward, {f"losses/{k}": x for k, x in losses.items()} | metrics(chunk, trace, reward, self.scaler), carry
+        reward = self.reward(raw)
+        return reward, {f"losses/{k}": x for k, x in losses.items()} | self.metrics(chunk, trace, reward), after
+
+    def reward(self, raw: Tensor) -> Tensor:
+        """Raw rewards of any shape on the scale of the policy's."""
+        scaled: Tensor = self.memory.beta * self.scaler(raw)
+        return scaled
 
     def _see_more(self, chunk: Chunk) -> None:
         self.see.absorb(self.frame(chunk.next_obs.flatten(0, 1)[chunk.valid_rows()]))
@@ -195,6 +263,26 @@ class Bonus(nn.Module):
                 torch.stack(list(losses.values())).sum().backward()
                 self.optimiser.step()
         return {name: loss.item() for name, loss in losses.items()}
+
+    def metrics(self, chunk: Chunk, trace: Trace, reward: Tensor) -> dict[str, float]:
+        """What tells whether a bonus is alive and whether its memory does anything.
+
+        `novelty_norm_corr` near 1 and `energy_left` near 1 mean an idle memory: novelty is the norm under another name.
+        """
+        valid = chunk.valid
+        if not valid.any():
+            return {}
+        norm, novelty = trace.surprise_norm[valid], trace.novelty[valid]
+        report: dict[str, Any] = {
+            "surprise_norm": norm.mean(),
+            "novelty": novelty.mean(),
+            "novelty_norm_corr": torch.corrcoef(torch.stack([norm, novelty]))[0, 1].nan_to_num(1.0),
+            "reward_norm": reward[valid].mean(),
+            "std": self.scaler.std,
+        }
+        report |= {name: note[valid].mean() for name, note in trace.notes.items() if note.shape == valid.shape}
+        report |= self.memory.metrics(trace.u[valid], trace.v[valid], trace.q[valid])
+        return {f"intrinsic/{name}": float(value) for name, value in report.items()}
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -219,14 +307,15 @@ class Bonus(nn.Module):
             shell.first, shell.carry = torch.ones(self.num_envs, dtype=torch.bool), self.start()
             shell.opening = shell.carry
         row = shell.record(obs, action, next_obs, done, valid)
+        assert shell.carry is not None
         raw, _, shell.carry = self(row, shell.carry)
-        reward: Tensor = self.scaler(raw[0])
-        return reward
+        return self.reward(raw[0])
 
     def update(self) -> dict[str, float]:
         """Learn from all steps since the last update; call it once per rollout. Returns metrics."""
         if not self.shell.rows:
             raise UserError("Bonus.update() was called before any Bonus.step(): there is nothing to learn from.")
+        assert self.shell.opening is not None
         _, report, self.shell.carry = self.absorb(self.shell.chunk(), self.shell.opening)
         self.shell.rows, self.shell.opening = [], self.shell.carry
         return report
@@ -238,8 +327,8 @@ class _Shell:
     def __init__(self) -> None:
         self.rows: list[Chunk] = []
         self.first: Tensor | None = None
-        self.carry: Keys | None = None
-        self.opening: Keys | None = None  # the memory before the first of the rows
+        self.carry: Carry | None = None
+        self.opening: Carry | None = None  # the memory before the first of the rows
 
     def record(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any) -> Chunk:
         """Turn one vector step into a chunk of T = 1 and keep it."""
@@ -258,26 +347,3 @@ class _Shell:
         """All rows since the last update as one chunk."""
         names = self.rows[0].columns()
         return Chunk(**{name: torch.cat([row.columns()[name] for row in self.rows]) for name in names}, notes={})
-
-
-def metrics(chunk: Chunk, trace: Trace, reward: Tensor, scaler: RewardScaler) -> dict[str, float]:
-    """What tells whether a bonus is alive and whether its memory does anything.
-
-    `novelty_norm_corr` near 1 and `energy_left` near 1 mean an idle memory: novelty is the norm under another name.
-    """
-    valid = chunk.valid
-    if not valid.any():
-        return {}
-    norm, novelty = trace.surprise_norm[valid], trace.novelty[valid]
-    report = {
-        "surprise_norm": norm.mean(),
-        "novelty": novelty.mean(),
-        "novelty_norm_corr": torch.corrcoef(torch.stack([norm, novelty]))[0, 1].nan_to_num(1.0),
-        "energy_left": novelty.square().sum() / vector_norm(trace.q, dim=-1)[valid].square().sum().clamp(min=1e-12),
-        "reward_norm": reward[valid].mean(),
-        "std": scaler.std,
-    }
-    if trace.log is not None:
-        u_e = trace.q[..., : -trace.u.shape[-1]]
-        report["recall_ratio"] = vector_norm(u_e, dim=-1)[valid].mean() / norm.mean().clamp(min=1e-12)
-    return {f"intrinsic/{name}": float(value) for name, value in report.items()}

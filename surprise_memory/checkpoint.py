@@ -11,7 +11,6 @@ from surprise_memory.agents.ppo import PPO
 from surprise_memory.bonus import Bonus
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import VecEnv
-from surprise_memory.memory.episodic import Keys
 from surprise_memory.rundir import RunDir, write_atomically
 from surprise_memory.types import UserError
 
@@ -27,7 +26,7 @@ def save_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: PPO, bonus:
         "bonus": bonus.state_dict() if bonus else None,
         "loop": {f.name: getattr(loop, f.name) for f in dataclasses.fields(loop) if f.name not in ("memory", "recent")},
         "recent": list(loop.recent),
-        "memory": dataclasses.asdict(loop.memory) if loop.memory else None,
+        "memory": dataclasses.asdict(loop.memory),
         "env": env.get_state() if hasattr(env, "get_state") else None,
     }
     write_atomically(out.checkpoint, lambda file: torch.save(state, file))
@@ -69,6 +68,14 @@ def load_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: PPO, bonus:
     loop = make_loop.begin(env, bonus)
     if state["env"] is not None:
         env.set_state(state["env"])  # type: ignore[attr-defined]
-        loop = make_loop(**state["loop"], memory=Keys(**state["memory"]) if state["memory"] else None)
+        loop = make_loop(**state["loop"], memory=refill(loop.memory, state["memory"]))
     loop.steps, loop.recent = state["loop"]["steps"], deque(state["recent"], maxlen=128)
     return loop
+
+
+def refill(empty: Any, saved: Any) -> Any:
+    """`saved`, which went through `dataclasses.asdict`, in the dataclasses of `empty`."""
+    if not dataclasses.is_dataclass(empty):
+        return saved
+    kind: Any = type(empty)
+    return kind(**{f.name: refill(getattr(empty, f.name), saved[f.name]) for f in dataclasses.fields(empty)})

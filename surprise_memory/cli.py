@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+from surprise_memory.bonus import methods
 from surprise_memory.checkpoint import restore
-from surprise_memory.config import PRESETS, RunConfig, from_dict, methods
+from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.envs import list_envs
 from surprise_memory.progress import Progress, rich_console
 from surprise_memory.rundir import RunDir, read_json, write_atomically
@@ -157,7 +158,7 @@ def envs_command(filter: tyro.conf.Positional[str] = "") -> None:
 def methods_command() -> None:
     """List the methods."""
     for name, about in methods().items():
-        print(f"{name:10} {about}")
+        print(f"{name:13} {about}")
 
 
 def bench_command(
@@ -165,6 +166,7 @@ def bench_command(
     preset: Literal["default", "paper", "released-code", "debug"] = "paper",
     rollouts: int = 3,
     threads: int = 1,
+    all: bool = False,
 ) -> None:
     """Speed of no bonus, the generator, and the generator with memory on this machine.
 
@@ -173,13 +175,16 @@ def bench_command(
         preset: Where the settings come from.
         rollouts: Rollouts per measurement.
         threads: Torch's threads.
+        all: Every method and size of memory, instead of RND's in detail.
     """
+    require(threads >= 1, "threads", threads, "at least 1")
     from surprise_memory import bench
 
     console = rich_console()
     with console.status("measuring") as status:
-        result = bench.bench(env, preset, rollouts, threads, lambda what, share: status.update(f"{what} {share:.0%}"))
-    bench.print_bench(result, console)
+        measure = bench.bench_all if all else bench.bench
+        result = measure(env, preset, rollouts, threads, lambda what, share: status.update(f"{what} {share:.0%}"))
+    (bench.print_all if all else bench.print_bench)(result, console)
 
 
 def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from surprise_memory.agents.ppo import PPOConfig
-from surprise_memory.bonus import BonusConfig
-from surprise_memory.memory import MEMORIES, MemoryConfig
-from surprise_memory.surprise import SURPRISES, RNDConfig
-from surprise_memory.types import UserError, choose, require, unknown
+from surprise_memory.bonus import BonusConfig, check_method
+from surprise_memory.memory import CountsConfig, MemoryConfig
+from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, NGUConfig, RNDConfig
+from surprise_memory.types import UserError, choose, require
 
 Config = TypeVar("Config")
 
@@ -58,21 +58,6 @@ class RunConfig:
         return Path("runs") / self.env.replace("/", "-") / f"{self.method}-{self.preset}-{self.seed}"
 
 
-def methods() -> dict[str, str]:
-    """Every method and its line of help."""
-    table = {"none": "no bonus: plain PPO"}
-    for surprise, (_, about) in SURPRISES.items():
-        table[surprise] = about
-        table |= {f"{surprise}+{name}": meaning for name, (_, _, meaning) in MEMORIES.items() if name != "none"}
-    return table
-
-
-def check_method(method: str) -> None:
-    """Refuse a method that does not exist."""
-    if method not in methods():
-        raise UserError(unknown(method, list(methods()), "method"))
-
-
 def _default(env: str) -> RunConfig:
     return RunConfig(env)
 
@@ -89,7 +74,17 @@ def _paper(env: str) -> RunConfig:
         reward_clip=1.0,
     )
     memory = MemoryConfig(width=16, read="cosine", w_hidden=32, loss="norm")
-    bonus = BonusConfig(rnd=RNDConfig(n=512), memory=memory, loss="norm", scale_momentum=None, memory_lr=1e-4, minibatches=64)
+    bonus = BonusConfig(
+        rnd=RNDConfig(n=512),
+        memory=memory,
+        icm=ICMConfig(n=512, hidden=512),
+        ae=AEConfig(n=512),
+        disagreement=DisagreementConfig(features=512, hidden=512),
+        loss="norm",
+        scale_momentum=None,
+        memory_lr=1e-4,
+        minibatches=64,
+    )
     return RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, bonus=bonus)
 
 
@@ -113,7 +108,17 @@ def _released_code(env: str) -> RunConfig:
 def _debug(env: str) -> RunConfig:
     """Everything small: a whole run in seconds, to see that it runs."""
     memory = MemoryConfig(slots=12, width=4, w_hidden=8)
-    bonus = BonusConfig(rnd=RNDConfig(n=8, hidden=16), memory=memory, minibatches=2, epochs=1)
+    bonus = BonusConfig(
+        rnd=RNDConfig(n=8, hidden=16),
+        memory=memory,
+        icm=ICMConfig(n=8, hidden=16),
+        ngu=NGUConfig(k=3, embedding=4, hidden=16),
+        ae=AEConfig(n=8, hidden=16),
+        disagreement=DisagreementConfig(ensemble=3, features=8, hidden=16),
+        counts=CountsConfig(bits=16),
+        minibatches=2,
+        epochs=1,
+    )
     ppo = PPOConfig(hidden=16, minibatches=2, epochs=1)
     return RunConfig(
         env, preset="debug", steps=2_000, envs=4, rollout=16, warmup_rollouts=1, eval_episodes=4, ppo=ppo, bonus=bonus

@@ -1,4 +1,4 @@
-"""Networks: perceptrons and convolutions that know their input, orthogonal initialisation, freezing."""
+"""Networks: perceptrons and convolutions that know their input, orthogonal initialisation, freezing; the size of an error."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -54,3 +54,11 @@ def is_image(shape: Sequence[int]) -> bool:
 def freeze(net: nn.Module) -> nn.Module:
     """No gradient, ever: for RND's target."""
     return net.requires_grad_(False)
+
+
+def magnitude(error: Tensor, loss: str) -> Tensor:
+    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes."""
+    if loss == "norm":
+        error = torch.linalg.vector_norm(error, dim=-1)  # its gradient at zero is zero, not nan
+        return error.mean()
+    return error.square().sum(-1).mean()

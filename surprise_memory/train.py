@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from surprise_memory.agents.ppo import PPO
-from surprise_memory.bonus import Bonus
+from surprise_memory.bonus import Bonus, Carry
 from surprise_memory.buffers import Rollout
 from surprise_memory.checkpoint import load_checkpoint, save_checkpoint
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.evaluate import evaluate, summary
-from surprise_memory.memory.episodic import Keys
 from surprise_memory.rundir import RunDir, write_atomically
 from surprise_memory.types import Chunk, UserError
 
@@ -36,7 +35,7 @@ class Loop:
     first: Tensor  # (B,) bool
     returns: Tensor  # (B,) task return of the running episodes
     lengths: Tensor  # (B,)
-    memory: Keys | None
+    memory: Carry  # what the bonus remembers of the running episodes
     steps: int = 0
     recent: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=128))
 
@@ -44,13 +43,15 @@ class Loop:
     def begin(env: VecEnv, bonus: Bonus | None) -> "Loop":
         """All environments at the start of an episode."""
         zeros, opened = torch.zeros(env.num_envs), torch.ones(env.num_envs, dtype=torch.bool)
-        return Loop(torch.as_tensor(env.reset()), opened, zeros, zeros.clone(), bonus.start() if bonus else None)
+        return Loop(torch.as_tensor(env.reset()), opened, zeros, zeros.clone(), bonus.start() if bonus else Carry(None, None))
 
 
 def build(run: RunConfig) -> tuple[VecEnv, PPO, Bonus | None]:
     """The environments, the agent and the bonus of a run."""
     env = make_vec(run.env, run.envs, run.seed * run.envs, run.threads)
-    bonus = None if run.method == "none" else Bonus(run.method, env.obs_shape, run.envs, run.bonus, run.seed)
+    bonus = None
+    if run.method != "none":
+        bonus = Bonus(run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space)
     return env, PPO(env.obs_shape, env.action_space, run.ppo, bonus is not None, run.seed), bonus
 
 
@@ -71,7 +72,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
             r_int, metrics = None, dict[str, float]()
             if bonus is not None:
                 r_int, metrics, loop.memory = bonus.absorb(chunk, loop.memory)
-            metrics |= agent.update(chunk, r_int)
+            metrics |= agent.update(chunk, r_int) | tv_metrics(env, chunk, r_int)
             check_losses(metrics, out)
             speed = (loop.steps - began[1]) / (time.monotonic() - began[0])
             row = {"step": loop.steps, "charts/SPS": round(speed)} | episode_metrics(episodes, loop) | metrics
@@ -143,6 +144,19 @@ def episode_metrics(episodes: list[tuple[float, int]], loop: Loop) -> dict[str, 
         row["charts/episodic_return"] = float(np.mean([value for value, _ in episodes]))
         row["charts/episodic_length"] = float(np.mean([length for _, length in episodes]))
     return row
+
+
+def tv_metrics(env: VecEnv, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
+    """With a noisy TV: the share of steps that watched it, and the bonus there in standard deviations from its mean."""
+    if not hasattr(env, "tv_action"):
+        return {}
+    watched = chunk.action[chunk.valid] == env.tv_action
+    report = {"noisy_tv/share": watched.float().mean().item()}
+    if r_int is not None and watched.any() and not watched.all():
+        paid = r_int[chunk.valid].double()
+        report["noisy_tv/z"] = ((paid[watched].mean() - paid.mean()) / paid.std(correction=0).clamp(min=1e-12)).item()
+        report["noisy_tv/pay_share"] = (paid[watched].sum() / paid.sum().clamp(min=1e-12)).item()
+    return report
 
 
 def check_finite(chunk: Chunk) -> None:

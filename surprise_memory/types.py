@@ -84,3 +84,12 @@ class Chunk:
     def valid_rows(self) -> Tensor:
         """Indices into the flattened (T*B) axis of the transitions that happened."""
         return self.valid.flatten().nonzero().squeeze(1)
+
+
+def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
+    """Steps of its episode that came before each step (T, B) int64, and before the step after these (B,)."""
+    before = torch.empty(first.shape, dtype=torch.int64, device=first.device)
+    for t in range(len(first)):
+        before[t] = torch.where(first[t], 0, age)
+        age = torch.where(valid[t], before[t] + 1, 0)
+    return before, age

@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from surprise_memory import bench
+from surprise_memory.bench import products, report
+from surprise_memory.bench.laps import PARTS
+from surprise_memory.bonus import methods
 from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
 from surprise_memory.memory.episodic import KeyLog
@@ -30,7 +33,7 @@ def jobs_of(method, preset="debug"):
     run = PRESETS[preset](TOY)
     run = dataclasses.replace(run, method=method)
     _, agent, bonus = build(run)
-    return bench.jobs(run, agent.policy, bonus)
+    return products.jobs(run, agent.policy, bonus)
 
 
 def test_the_result_is_plain_json(result):
@@ -56,14 +59,14 @@ def test_every_method_is_measured_in_all_its_parts(result):
 
 def test_progress_is_told_in_turns(told, result):
     assert [what for what, _ in told] == ["none", "rnd", "rnd+sm"] * 2  # the methods take turns
-    assert [share for _, share in told] == [i / 6 for i in range(6)]
+    assert [share for _, share in told] == pytest.approx([i / 6 for i in range(6)])
 
 
 def test_bytes_of_the_key_log_by_hand(result):
     # debug: T 16, B 4, N 12, d 4. The log is 28 x 4 x 4 floats, `filled` 16 x 4 int64, a snapshot 4 x 12 x 4 floats.
     assert result["memory"] == {"key_log_bytes": 1792 + 512, "snapshot_bytes": 16 * 768, "share": 2304 / 12288}
     # The paper's setting: T 128, B 64, N 128, d 16; a MiB and 64 KiB against 64 MiB.
-    paper = bench.memory_bytes(KeyLog(torch.zeros(256, 64, 16), torch.zeros(128, 64, dtype=torch.int64)))
+    paper = report.memory_bytes(KeyLog(torch.zeros(256, 64, 16), torch.zeros(128, 64, dtype=torch.int64)))
     assert paper == {"key_log_bytes": 1_114_112, "snapshot_bytes": 67_108_864, "share": 1_114_112 / 67_108_864}
     assert paper["share"] < 0.02
 
@@ -88,18 +91,20 @@ def test_multiplications_by_hand():
 
 def test_what_is_not_trained_is_not_counted():
     # The authors' code: Q stays random, there is no V, and nothing flows from W into the read-out.
-    q, *w = bench.memory_layers(build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))[2].memory)
-    assert q == bench.Layer(512, 16, False, True)
-    assert w == [bench.Layer(528, 32, True, False), bench.Layer(32, 528, True, True)]
+    q, *w = products.memory_layers(build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))[2].memory)
+    assert q == products.Layer(512, 16, False, True)
+    assert w == [products.Layer(528, 32, True, False), products.Layer(32, 528, True, True)]
 
 
 def test_products_have_the_shapes_of_training():
-    layers = bench.layers(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)))
-    shapes = [(tuple(a.shape), tuple(b.shape), tuple(out.shape)) for a, b, out in bench.products(bench.Job(1, 7, layers, True))]
+    layers = products.layers(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)))
+    shapes = [
+        (tuple(a.shape), tuple(b.shape), tuple(out.shape)) for a, b, out in products.products(products.Job(1, 7, layers, True))
+    ]
     forward = [((7, 3), (3, 5), (7, 5)), ((7, 5), (5, 2), (7, 2))]
     assert shapes[:2] == forward
     assert shapes[2:] == [((7, 2), (2, 5), (7, 5)), ((2, 7), (7, 5), (2, 5)), ((5, 7), (7, 3), (5, 3))]
-    assert len(bench.products(bench.Job(1, 7, layers, False))) == 2
+    assert len(products.products(products.Job(1, 7, layers, False))) == 2
 
 
 def test_the_tables_print(result):
@@ -119,3 +124,25 @@ def test_refuses(options, says):
         bench.bench(TOY, "debug", **options)
     with pytest.raises(UserError, match="Did you mean 'paper'"):
         bench.bench(TOY, "papr")
+
+
+def test_all_methods_and_sizes_are_compared_with_plain_ppo_and_with_their_generator():
+    laps = {"none": [1.0, 2.0], "rnd": [3.0, 4.0], "rnd+sm": [6.0, 6.0], "rnd+sm 1024-64": [9.0, 8.0]}
+    run = PRESETS["debug"](TOY)  # 64 steps a rollout
+    parts = {name: [dict.fromkeys(PARTS, x / len(PARTS)) for x in them] for name, them in laps.items()}
+    found = report.relative(run, parts)
+    assert found["none"] == pytest.approx({"steps_per_second": 64 / 1.5, "over_none": 1})
+    assert found["rnd+sm"] == pytest.approx({"steps_per_second": 64 / 6, "over_none": 4.5, "over_generator": 1.75})
+    assert found["rnd+sm 1024-64"]["over_generator"] == pytest.approx(2.5)
+
+
+def test_bench_all_measures_every_method():
+    console = pytest.importorskip("rich.console").Console(record=True, width=200)
+    result = bench.bench_all(TOY, "debug", rollouts=1)
+    assert list(result["methods"]) == [*methods(), "rnd+sm 32-4", "rnd+sm 128-16", "rnd+sm 1024-64"]
+    assert result["key_log_bytes"]["rnd+sm 1024-64"] == (1024 + 16) * 4 * 64 * 4 + 16 * 4 * 8
+    assert set(result["key_log_bytes"]) == {m for m in result["methods"] if m.partition(" ")[0].endswith(("+sm", "+m"))}
+    bench.print_all(result, console)
+    text = console.export_text()
+    for word in ("disagreement", "ngu+counts", "1024-64", "time / none"):
+        assert word in text

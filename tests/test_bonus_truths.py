@@ -1,6 +1,7 @@
 """What the intrinsic reward must do: scale, learn, forget nothing, ask without touching, and skip what never happened."""
 
 import copy
+import dataclasses
 import io
 from dataclasses import replace
 
@@ -52,6 +53,8 @@ def differences(a, b, path="it"):
         return [where for key in a for where in differences(a[key], b[key], f"{path}.{key}")]
     if isinstance(a, list | tuple) and len(a) == len(b):
         return [where for i, (x, y) in enumerate(zip(a, b, strict=True)) for where in differences(x, y, f"{path}[{i}]")]
+    if dataclasses.is_dataclass(a) and type(a) is type(b):
+        return differences(vars(a), vars(b), path)
     return [] if a == b else [path]
 
 
@@ -406,7 +409,8 @@ def test_permuting_environments_permutes_the_rewards(method):
     order = torch.tensor([2, 0, 1])
     raw, _, _ = bonus(rollouts[2], carry)
     moved = Chunk(**{name: column[:, order] for name, column in rollouts[2].columns().items()}, notes={})
-    other = carry and replace(carry, log=carry.log[:, order], age=carry.age[order])
+    keys = carry.memory and replace(carry.memory, log=carry.memory.log[:, order], age=carry.memory.age[order])
+    other = replace(carry, memory=keys)
     again, _, _ = bonus(moved, other)
     torch.testing.assert_close(again, raw[:, order], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(again, raw, rtol=0.01)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from surprise_memory import checkpoint
+from surprise_memory.bonus import methods
 from surprise_memory.checkpoint import read_checkpoint
 from surprise_memory.cli import count, main
 from surprise_memory.config import PRESETS
@@ -62,14 +63,26 @@ def refused(capsys, *words):
         (["MiniGrid-DoorKey-9x9-v0"], "Did you mean 'MiniGrid-DoorKey-"),
         (["nonsense"], "Unknown environment 'nonsense'"),
         ([TOY, "--method", "rnd+ms"], "Did you mean 'rnd+m'"),
-        ([TOY, "--method", "curiosity"], "There are: none, rnd"),
+        ([TOY, "--method", "curiosity"], "`surprise-memory methods` lists them all"),
         ([TOY, "--preset", "papper"], "Did you mean 'paper'"),
         ([TOY, "--steps", "-1"], "steps = -1 is not possible: it must be at least 1"),
         ([TOY, "--steps", "many"], "write it as 500000, 500k or 10M"),
         ([TOY, "--envs", "0"], "envs = 0"),
         ([TOY, "--seed", "-3"], "between 0 and"),
         ([TOY, "--bonus.memory.slots", "0"], "memory slots N = 0"),
-        ([TOY, "--bonus.memory.width", "900"], "between 1 and the surprise width n = 64"),
+        ([TOY, "--bonus.memory.width", "0"], "memory slot width d = 0"),
+        ([TOY, "--method", "disagreement+sm"], "Did you mean 'disagreement'"),
+        ([TOY, "--method", "disagreement", "--bonus.disagreement.ensemble", "1"], "ensemble = 1"),
+        ([TOY, "--method", "ngu", "--bonus.ngu.k", "9", "--bonus.ngu.capacity", "8"], "ngu.capacity = 8"),
+        ([TOY, "--method", "ngu", "--bonus.ngu.k", "0"], "ngu.k = 0"),
+        ([TOY, "--method", "ngu+sm", "--bonus.ngu.clip", "0.5"], "ngu.clip = 0.5"),
+        ([TOY, "--method", "rnd+counts", "--bonus.counts.beta", "-1"], "counts.beta = -1"),
+        ([TOY, "--method", "rnd+counts", "--bonus.counts.bits", "0"], "counts.bits = 0"),
+        ([TOY, "--method", "icm", "--bonus.icm.inverse-coef", "0"], "icm.inverse_coef = 0"),
+        ([TOY, "--method", "icm", "--bonus.icm.n", "0"], "icm.n = 0"),
+        ([TOY, "--method", "ae", "--bonus.ae.hidden", "0"], "ae.hidden = 0"),
+        (["NoisyTV/Pendulum-v1"], "Discrete"),
+        (["NoisyTV/nonsense"], "Unknown environment 'nonsense'"),
         ([TOY, "--bonus.memory.read", "cosin"], "choose one of"),
         ([TOY, "--bonus.memory.w-hidden", "0"], "at least 1"),
         ([TOY, "--bonus.power", "3"], "1 or 2"),
@@ -199,13 +212,26 @@ def test_eval_show_envs_methods(run_dir, capsys):
     assert main(["envs", "doorkey"]) == 0
     assert "MiniGrid-DoorKey-16x16-v0" in capsys.readouterr().out.split()
     assert main(["methods"]) == 0
-    assert "rnd+sm" in capsys.readouterr().out
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == list(methods()) and len(listed) == 22
     assert main([]) == 0
 
 
-@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1", "MiniGrid-Empty-5x5-v0", "Picture-v0"])
-@pytest.mark.parametrize("method", ["none", "rnd", "rnd+sm", "rnd+m", "rnd+w"])
-def test_every_method_trains_on_box_and_discrete_actions_vectors_and_images(tmp_path, env, method):
+@pytest.mark.parametrize("env", ["MiniGrid-Empty-5x5-v0", "Picture-v0", "NoisyTV/MiniGrid-Empty-5x5-v0"])
+@pytest.mark.parametrize("method", methods())
+def test_every_method_trains_resumes_and_evaluates_on_vectors_and_images(tmp_path, env, method):
+    run = str(tmp_path / "r")
+    words = ["train", env, *DEBUG, "--method", method, "--run-dir", run]
+    assert main([*words, "--steps", "200"]) == 0
+    assert main([*words, "--steps", "330", "--resume"]) == 0
+    assert main(["eval", run, "--episodes", "2"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "r/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] >= 330 and ("noisy_tv/share" in rows[-1]) == env.startswith("NoisyTV")
+
+
+@pytest.mark.parametrize("method", ["none", "icm", "ngu+sm", "disagreement"])
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_box_and_discrete_actions(tmp_path, env, method):
     assert main(["train", env, *DEBUG, "--method", method, "--eval-episodes", "1", "--run-dir", str(tmp_path / "r")]) == 0
 
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, RNDConfig, UserError
-from surprise_memory.memory import MEMORIES, SurpriseMemory, magnitude
+from surprise_memory.memory import MEMORIES, SurpriseMemory
 from surprise_memory.memory.episodic import READS, EpisodicMemory, attend
+from surprise_memory.nets import magnitude
 
 B, n, d = 2, 5, 3
 
@@ -33,7 +34,8 @@ def episodic(N=3, read="cosine", seed=0):
 
 def surprise_memory(name="sm", seed=0, **options):
     torch.manual_seed(seed)
-    memory = SurpriseMemory(name, n, MemoryConfig(**dict(slots=4, width=d, w_hidden=6) | options))
+    config = BonusConfig(memory=MemoryConfig(**dict(slots=4, width=d, w_hidden=6) | options))
+    memory = MEMORIES[name].make(n, config)
     for p in memory.parameters():
         torch.nn.init.normal_(p, std=0.5)  # V and the biases are born zero
     return memory
@@ -187,7 +189,7 @@ def test_loss_is_the_mean_of_one_norm_per_sample():
 
 
 @pytest.mark.parametrize("read", ["cosine", "cosine-mean"])
-@pytest.mark.parametrize("name", MEMORIES)
+@pytest.mark.parametrize("name", ["none", "sm", "m", "w"])
 def test_zero_surprise_has_zero_novelty_without_biases(name, read):
     """The softmax reads are left out on purpose: there a zero query reads the mean of the slots, and its novelty is not zero."""
     u = torch.randn(4, B, n)
@@ -258,7 +260,6 @@ def test_m_learns_to_recall_a_surprise_that_repeats():
     ("options", "word"),
     [
         (dict(slots=0), "slots"),
-        (dict(width=n + 1), "width"),
         (dict(width=0), "width"),
         (dict(read="cosin"), "cosine"),
         (dict(w_hidden=0), "w_hidden"),
@@ -269,9 +270,14 @@ def test_m_learns_to_recall_a_surprise_that_repeats():
 )
 def test_impossible_options_are_refused_by_name(options, word):
     with pytest.raises(UserError, match=word):
-        SurpriseMemory("sm", n, MemoryConfig(**dict(slots=4, width=d) | options))
+        SurpriseMemory(n, MemoryConfig(**dict(slots=4, width=d) | options))
 
 
-def test_an_unknown_memory_is_refused_with_the_list():
-    with pytest.raises(UserError, match="none, sm, m, w"):
-        SurpriseMemory("smm", n, MemoryConfig(width=d))
+def test_an_unknown_memory_is_refused_with_the_nearest():
+    with pytest.raises(UserError, match="Did you mean 'rnd\\+sm'"):
+        Bonus("rnd+smm", (4,), B)
+
+
+def test_slots_wider_than_the_surprise_keep_all_of_it():
+    keys = SurpriseMemory(n, MemoryConfig(slots=4, width=n + 3)).m.Q
+    assert torch.allclose(keys @ keys.T, torch.eye(n), atol=1e-6)

@@ -122,7 +122,7 @@ def world(memory, power=1, loss="norm", seed=0, **options):
     rng = np.random.default_rng(seed)
     memory_config = MemoryConfig(slots=N, width=d, w_hidden=HIDDEN, loss=loss, **options)
     config = BonusConfig(RNDConfig(n, 8), memory_config, power=power, loss=loss)
-    bonus = Bonus(f"rnd+{memory}", (OBS,), B, config, seed=seed)
+    bonus = Bonus("rnd" if memory == "none" else f"rnd+{memory}", (OBS,), B, config, seed=seed)
     bonus.see = torch.nn.Identity()
     bonus.double()
     shake(bonus, rng)  # V is born zero and biases too: neither would matter

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory.memory import MemoryConfig, SurpriseMemory
+from surprise_memory import BonusConfig, MemoryConfig
+from surprise_memory.memory import MEMORIES
 from surprise_memory.memory.episodic import READS, EpisodicMemory, KeyLog
 
 T, B, n, d = 24, 3, 4, 2
@@ -120,7 +121,8 @@ def test_novelty_does_not_depend_on_where_a_rollout_is_cut(name):
     for seed in range(3):
         torch.manual_seed(seed)
         _, _, first, valid = experience(seed)
-        memory, u = SurpriseMemory(name, n, MemoryConfig(slots=5, width=d, w_hidden=7)), torch.randn(T, B, n)
+        config = BonusConfig(memory=MemoryConfig(slots=5, width=d, w_hidden=7))
+        memory, u = MEMORIES[name].make(n, config), torch.randn(T, B, n)
         if memory.m:
             torch.nn.init.normal_(memory.m.V)
         whole, *_ = memory(u, first, valid, memory.start(B))

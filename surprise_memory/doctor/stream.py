@@ -40,7 +40,7 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
     """The numbers (`values`), `curves` and way of `counting` of one seed, with or without noise."""
     torch.set_num_threads(run.threads)
     env = make_vec(run.env, run.envs, run.seed * run.envs, run.threads)
-    bonus = Bonus(run.method, env.obs_shape, run.envs, run.bonus, run.seed)
+    bonus = Bonus(run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space)
     env.action_space.seed(run.seed)
     loop, seen, add_noise = Loop.begin(env, bonus), Seen(), NoiseSource(run.seed)
     named = ("MiniGrid-" in run.env or "BabyAI-" in run.env) and len(env.obs_shape) == 1 and env.obs_shape[0] >= 147
@@ -59,7 +59,7 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
         else:
             raw, trace, loop.memory = bonus(shown, loop.memory)
             seen.seconds["ask"].append(time.perf_counter() - began)
-            seen.hold(chunk, raw, trace, run.bonus.power, noise, named)
+            seen.hold(chunk, raw, trace, bonus.power, noise, named)
         tick()
     env.close()
     columns = ("norm",) if split_method(run.method)[1] == "none" else ("norm", "novelty")

@@ -1,7 +1,8 @@
-"""Environments by the ids people know: MiniGrid and BabyAI on EnvPool, and any Gymnasium id."""
+"""Environments by the ids people know: MiniGrid and BabyAI on EnvPool, any Gymnasium id, and NoisyTV/ before any of them."""
 
 from surprise_memory.envs import gymnasium, minigrid
 from surprise_memory.envs.base import Step, VecEnv
+from surprise_memory.envs.noisy_tv import PREFIX, NoisyTV
 from surprise_memory.envs.toy import Toy
 from surprise_memory.types import UserError, require, unknown
 
@@ -11,6 +12,8 @@ TOY = "ToyKeyDoor-v0"
 def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False) -> VecEnv:
     """B environments of one id, each with a seed of its own."""
     require(num_envs >= 1, "envs", num_envs, "at least 1")
+    if env_id.startswith(PREFIX):
+        return NoisyTV(make_vec(env_id.removeprefix(PREFIX), num_envs, seed, threads, render), seed)
     if env_id == TOY:
         return Toy(num_envs, seed)
     if env_id in minigrid.ids():

@@ -28,7 +28,10 @@ class Gymnasium:
         except (gym.error.Error, ImportError) as error:
             raise UserError(f"Gymnasium cannot make '{env_id}': {str(error).rstrip('.')}.") from error
         self.num_envs, self.seed = num_envs, seed
-        self.action_space = self.env.single_action_space
+        self.action_space: gym.Space[Any] = self.env.single_action_space
+        self.start = 0
+        if isinstance(self.action_space, gym.spaces.Discrete):  # agents count from zero
+            self.start, self.action_space = int(self.action_space.start), gym.spaces.Discrete(int(self.action_space.n))
         self.obs_shape, prepare = to_arrays(self.env.single_observation_space)
         self.transitions = Transitions(self.env, prepare)
 
@@ -40,7 +43,7 @@ class Gymnasium:
         """Act in all environments."""
         if isinstance(self.action_space, gym.spaces.Box):
             action = np.clip(action, self.action_space.low, self.action_space.high)
-        return self.transitions.step(action)
+        return self.transitions.step(action + self.start if self.start else action)
 
     def render(self) -> Array:
         """The first environment, drawn (H, W, 3)."""

@@ -1,31 +1,31 @@
 """How new is that mistake? A memory turns surprises u into the vectors v whose norm is the reward.
 
-| name | v                          | losses   | in the paper |
-|------|----------------------------|----------|--------------|
-| sm   | W(q) - q,  q = [u^e, u]    | L_M, L_W | SM           |
-| m    | [u^e, u]                   | L_M      | SM (no W)    |
-| w    | W(u) - u                   | L_W      | SM (no M)    |
-| none | u                          |          | the SG alone |
+| name   | v                          | losses   | in the paper |
+|--------|----------------------------|----------|--------------|
+| sm     | W(q) - q,  q = [u^e, u]    | L_M, L_W | SM           |
+| m      | [u^e, u]                   | L_M      | SM (no W)    |
+| w      | W(u) - u                   | L_W      | SM (no M)    |
+| none   | u                          |          | the SG alone |
+| counts | 1 / sqrt(visits of hash u) |          | SM (count)   |
 
 u^e is M's read-out, L_M = E|u^e - u| (equation 3), L_W = E|W(q) - q| (equation 5). u is detached at the door, so neither
 loss reaches the generator; u^e stays attached as the input of W; the targets are detached.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.linalg import vector_norm
 
 from surprise_memory.memory.autoencoder import Autoencoder
+from surprise_memory.memory.base import Memory
+from surprise_memory.memory.counts import Counts, CountsConfig
 from surprise_memory.memory.episodic import EpisodicMemory, KeyLog, Keys
-from surprise_memory.types import choose, require
-
-MEMORIES = {  # name -> (has M, has W, one line of help)
-    "none": (False, False, "the size of the surprise: the generator alone"),
-    "sm": (True, True, "surprise novelty: episodic memory M and autoencoder W"),
-    "m": (True, False, "the episodic memory M alone (the paper's SM without W)"),
-    "w": (False, True, "the autoencoder W alone (the paper's SM without M)"),
-}
+from surprise_memory.nets import magnitude
+from surprise_memory.types import UserError, choose, require
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class MemoryConfig:
     """d, numbers per slot; the paper has 16."""
     read: str = "ntm"
     """How M is read: ntm (sharpened cosine), cosine (as printed), cosine-mean, softmax (the authors' code)."""
-    w_hidden: int = 64
-    """Hidden units of W; the paper has 32."""
+    w_hidden: int | None = None
+    """Hidden units of W: None is the surprise's width n, fewer leave W little to recall; the paper has 32."""
     w_bias: bool = True
     """Biases in W; without them zero surprise has exactly zero novelty if M is read by a cosine (a softmax reads its mean)."""
     m_coef: float = 1.0
@@ -56,25 +56,18 @@ class MemoryConfig:
     """Whether L_M reaches the generator through the query (the authors' code); L_W is then kept from Q and V."""
 
 
-def magnitude(error: Tensor, loss: str) -> Tensor:
-    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes."""
-    if loss == "norm":
-        error = torch.linalg.vector_norm(error, dim=-1)  # its gradient at zero is zero, not nan
-        return error.mean()
-    return error.square().sum(-1).mean()
-
-
-class SurpriseMemory(nn.Module):
+class SurpriseMemory(Memory):
     """M and W, or either, or neither, over surprises of width n."""
 
-    def __init__(self, name: str, n: int, config: MemoryConfig) -> None:
+    def __init__(self, n: int, config: MemoryConfig, has_m: bool = True, has_w: bool = True) -> None:
         super().__init__()
-        has_m, has_w, _ = choose(MEMORIES, name, "memory")
         choose({"norm": 0, "squared": 0}, config.loss, "loss")
         require(config.m_coef >= 0, "m_coef", config.m_coef, "at least 0")
         c = self.config = config
         self.m = EpisodicMemory(n, c.slots, c.width, c.read, c.project_back, c.train_q) if has_m else None
-        self.w = Autoencoder(n + (self.m.out if self.m else 0), c.w_hidden, c.w_bias) if has_w else None
+        hidden = n if c.w_hidden is None else c.w_hidden
+        self.w = Autoencoder(n + (self.m.out if self.m else 0), hidden, c.w_bias) if has_w else None
+        self.reaches_surprise = has_m and c.m_trains_surprise
 
     def start(self, num_envs: int) -> Keys | None:
         """The carry before the first step."""
@@ -106,3 +99,39 @@ class SurpriseMemory(nn.Module):
         if self.w:
             losses["w"] = magnitude(self.w(q) - q.detach(), c.loss)
         return losses
+
+    def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
+        """Share of q's energy that is paid, and the size of u^e against u's; the latter only with an M."""
+        report = {"energy_left": float(v.square().sum() / q.square().sum().clamp(min=1e-12))}
+        if self.m:
+            recalled, norm = vector_norm(q[:, : -u.shape[1]], dim=1), vector_norm(u, dim=1)
+            report["recall_ratio"] = float(recalled.mean() / norm.mean().clamp(min=1e-12))
+        return report
+
+
+class Entry(NamedTuple):
+    """A memory in the table: `make(n, bonus_config)` builds it for surprises of width n."""
+
+    make: Callable[[int, Any], Memory]
+    about: str
+
+
+MEMORIES = {
+    "none": Entry(lambda n, c: SurpriseMemory(n, c.memory, False, False), "the size of the surprise: the generator alone"),
+    "sm": Entry(lambda n, c: SurpriseMemory(n, c.memory), "surprise novelty: episodic memory M and autoencoder W"),
+    "m": Entry(lambda n, c: SurpriseMemory(n, c.memory, has_w=False), "the episodic memory M alone (the paper's SM without W)"),
+    "w": Entry(lambda n, c: SurpriseMemory(n, c.memory, has_m=False), "the autoencoder W alone (the paper's SM without M)"),
+    "counts": Entry(lambda n, c: Counts(n, c.counts), "how rare the surprise's hash is (the paper's SM (count))"),
+}
+
+
+def register_memory(name: str, make: Callable[[int, Any], Memory], about: str) -> None:
+    """Put a memory of yours beside ours: `rnd+name`, `icm+name`, ... then work wherever a method is named."""
+    if not name.isidentifier():
+        raise UserError(f"'{name}' cannot name a memory: use letters, digits and underscores.")
+    if name in MEMORIES:
+        raise UserError(f"There is a memory '{name}' already: choose another name.")
+    MEMORIES[name] = Entry(make, about)
+
+
+__all__ = ["MEMORIES", "Counts", "CountsConfig", "Memory", "MemoryConfig", "SurpriseMemory", "register_memory"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.types import UserError, require
+from surprise_memory.types import UserError, episode_ages, require
 
 READS = ("cosine", "cosine-mean", "softmax", "ntm")
 BLOCK = 128  # steps read at once: so many windows fit a processor's cache
@@ -77,7 +77,7 @@ class EpisodicMemory(nn.Module):
         """`project_back=False` leaves the read-out in key space (no V), as the authors' code does."""
         super().__init__()
         require(slots >= 1, "memory slots N", slots, "at least 1")
-        require(1 <= width <= n, "memory slot width d", width, f"between 1 and the surprise width n = {n}")
+        require(width >= 1, "memory slot width d", width, "at least 1")
         if read not in READS:
             raise UserError(f"read = '{read}' is unknown: choose one of {', '.join(READS)}.")
         self.slots, self.width, self.read = slots, width, read
@@ -100,12 +100,8 @@ class EpisodicMemory(nn.Module):
         T, B = u.shape[:2]
         k = u @ self.Q
         log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1).transpose(0, 1)  # (N + T, B, d), env by env in memory
-        age, filled = carry.age, torch.empty(T, B, dtype=torch.int64)
-        for t in range(T):
-            age = torch.where(first[t], 0, age)
-            filled[t] = age
-            age = torch.where(valid[t], age + 1, 0)
-        keys = KeyLog(log, filled.clamp(max=self.slots))
+        age, next_age = episode_ages(first, valid, carry.age)
+        keys = KeyLog(log, age.clamp(max=self.slots))
         steps = zip(k.flatten(0, 1).split(BLOCK), torch.arange(T * B).split(BLOCK), strict=True)
         u_e = torch.cat([self.recall(query, *keys.windows(rows)) for query, rows in steps]).unflatten(0, (T, B))
-        return u_e, keys, Keys(log[T:], age)
+        return u_e, keys, Keys(log[T:], next_age)

@@ -1,9 +1,73 @@
 """How wrong was I? A surprise generator turns what it sees into residual vectors u; their size trains it."""
 
-from surprise_memory.surprise.rnd import RND, RNDConfig
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-SURPRISES = {  # name -> (class, one line of help)
-    "rnd": (RND, "random network distillation: predict a frozen random network's features of the state"),
+from gymnasium import Space
+
+from surprise_memory.surprise.ae import AE, AEConfig
+from surprise_memory.surprise.base import Actions, Surprise
+from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
+from surprise_memory.surprise.icm import ICM, ICMConfig
+from surprise_memory.surprise.ngu import NGU, NGUConfig
+from surprise_memory.surprise.rnd import RND, RNDConfig
+from surprise_memory.types import UserError
+
+Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Surprise]
+
+
+class Entry(NamedTuple):
+    """A generator in the table: `make(obs_shape, action_space, bonus_config)` builds it."""
+
+    make: Make
+    about: str
+    takes_memory: bool = True
+
+
+SURPRISES = {
+    "rnd": Entry(
+        lambda shape, actions, c: RND(shape, c.rnd),
+        "random network distillation: predict a frozen random network's features of the state",
+    ),
+    "icm": Entry(
+        lambda shape, actions, c: ICM(shape, Actions(actions), c.icm),
+        "intrinsic curiosity: predict what the action leads to, in features that tell the action",
+    ),
+    "ngu": Entry(
+        lambda shape, actions, c: NGU(RND(shape, c.rnd), shape, Actions(actions), c.ngu, c.scale_momentum),
+        "never give up: far from everything in this episode, times RND's error over the whole life",
+    ),
+    "ae": Entry(lambda shape, actions, c: AE(shape, c.ae), "autoencoder: reconstruct the state"),
+    "disagreement": Entry(
+        lambda shape, actions, c: Disagreement(shape, Actions(actions), c.disagreement),
+        "disagreement: variance of an ensemble of forward models",
+        takes_memory=False,
+    ),
 }
 
-__all__ = ["RND", "SURPRISES", "RNDConfig"]
+
+def register_surprise(name: str, make: Make, about: str, takes_memory: bool = True) -> None:
+    """Put a generator of yours beside ours: `name`, `name+sm`, ... then work wherever a method is named."""
+    if not name.isidentifier():
+        raise UserError(f"'{name}' cannot name a generator: use letters, digits and underscores.")
+    if name in SURPRISES or name == "none":
+        raise UserError(f"There is a generator '{name}' already: choose another name.")
+    SURPRISES[name] = Entry(make, about, takes_memory)
+
+
+__all__ = [
+    "AE",
+    "ICM",
+    "NGU",
+    "RND",
+    "SURPRISES",
+    "AEConfig",
+    "Actions",
+    "Disagreement",
+    "DisagreementConfig",
+    "ICMConfig",
+    "NGUConfig",
+    "RNDConfig",
+    "Surprise",
+    "register_surprise",
+]

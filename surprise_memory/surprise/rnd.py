@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.nets import conv, freeze, is_image, mlp, orthogonal
+from surprise_memory.surprise.base import Inputs, Surprise
 from surprise_memory.types import require
 
 
@@ -19,7 +20,7 @@ class RNDConfig:
     """Width of the hidden layers."""
 
 
-class RND(nn.Module):
+class RND(Surprise):
     """u = P(s) - f(s): P learns, f is random and frozen. Both see the whitened successor state.
 
     Vectors: both are 3 linear layers with tanh between them. Images: both are the Nature convolutions with leaky ReLU; the
@@ -28,7 +29,8 @@ class RND(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], config: RNDConfig) -> None:
         super().__init__()
-        require(config.n >= 1, "n", config.n, "at least 1")
+        require(config.n >= 1, "rnd.n", config.n, "at least 1")
+        require(config.hidden >= 1, "rnd.hidden", config.hidden, "at least 1")
         n, h = config.n, config.hidden
         self.n = n
         if is_image(shape):
@@ -42,11 +44,11 @@ class RND(nn.Module):
             self.target = freeze(mlp([width, h, h, n], nn.Tanh))
 
     @torch.no_grad()
-    def prepare(self, next_obs: Tensor) -> dict[str, Tensor]:
-        """What does not change while the predictor learns: the state (K, *shape) as seen, and the frozen features."""
-        return {"state": next_obs, "target": self.target(next_obs)}
+    def prepare(self, seen: Inputs) -> Inputs:
+        """The successor state as seen, and its frozen features."""
+        return {"state": seen["next_obs"], "target": self.target(seen["next_obs"])}
 
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+    def forward(self, inputs: Inputs) -> Tensor:
         """u_t (K, n), equation 1."""
         u: Tensor = self.predictor(inputs["state"]) - inputs["target"]
         return u

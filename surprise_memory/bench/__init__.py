@@ -1,0 +1,74 @@
+"""How fast is this machine: plain PPO, a generator, a generator with its memory, against the multiplications alone.
+
+Everything is compared inside one process: the methods take turns, rollout by rollout, each beside the bare matrix
+multiplications of its own networks, and what is reported is the median over the turns. On one thread the clock is the
+process's CPU time, so that a busy machine slows a measurement down and hardly bends it; on more threads it is wall time.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from surprise_memory.bench.laps import Entrant, clock_for
+from surprise_memory.bench.report import memory_bytes, print_all, print_bench, relative, results, settings
+from surprise_memory.bonus import methods
+from surprise_memory.config import PRESETS, RunConfig
+from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.types import choose, require
+
+METHODS = ("none", "rnd", "rnd+sm")
+SIZES = ((32, 4), (128, 16), (1024, 64))  # N-d of the paper's ablation
+
+OnProgress = Callable[[str, float], None]
+
+
+def bench(env_id: str, preset: str, rollouts: int = 3, threads: int = 1, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    """Plain PPO, RND and RND with its memory, part by part; `on_progress` gets (what, share done)."""
+    run = dataclasses.replace(choose(PRESETS, preset, "preset")(env_id), threads=threads)
+    laps, logs = race({name: dataclasses.replace(run, method=name) for name in METHODS}, rollouts, on_progress)
+    return settings(run, rollouts) | results(run, laps) | {"memory": memory_bytes(logs["rnd+sm"])}
+
+
+def bench_all(
+    env_id: str, preset: str, rollouts: int = 3, threads: int = 1, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """Every method, and rnd+sm with the paper's other sizes of M, relative to plain PPO and to its generator alone."""
+    run = dataclasses.replace(choose(PRESETS, preset, "preset")(env_id), threads=threads)
+    runs = {name: dataclasses.replace(run, method=name) for name in methods()}
+    for slots, width in SIZES:
+        memory = dataclasses.replace(run.bonus.memory, slots=slots, width=width)
+        bonus = dataclasses.replace(run.bonus, memory=memory)
+        runs[f"rnd+sm {slots}-{width}"] = dataclasses.replace(run, method="rnd+sm", bonus=bonus)
+    laps, logs = race(runs, rollouts, on_progress)
+    held = {name: log.log.nbytes + log.filled.nbytes for name, log in logs.items()}
+    return settings(run, rollouts) | {"methods": relative(run, laps), "key_log_bytes": held}
+
+
+def race(
+    runs: dict[str, RunConfig], rollouts: int, on_progress: OnProgress | None
+) -> tuple[dict[str, list[dict[str, float]]], dict[str, KeyLog]]:
+    """Laps of all runs, taking turns after one to warm up, and the key log of each that has an M."""
+    threads = next(iter(runs.values())).threads
+    require(rollouts >= 1, "rollouts", rollouts, "at least 1")
+    tell, before = on_progress or (lambda what, share: None), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        entrants = {name: Entrant(run, clock_for(threads)) for name, run in runs.items()}
+        for entrant in entrants.values():
+            entrant.lap()
+        laps: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
+        for turn in range(rollouts):
+            for i, (name, entrant) in enumerate(entrants.items()):
+                tell(name, (turn + i / len(runs)) / rollouts)
+                laps[name].append(entrant.lap())
+        logs = {name: log for name, entrant in entrants.items() if (log := entrant.key_log()) is not None}
+    finally:
+        torch.set_num_threads(before)
+    for entrant in entrants.values():
+        entrant.env.close()
+    return laps, logs
+
+
+__all__ = ["bench", "bench_all", "print_all", "print_bench"]

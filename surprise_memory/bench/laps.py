@@ -1,0 +1,84 @@
+"""One method on this machine, rollout by rollout, each beside its bare multiplications."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from surprise_memory.bench.products import jobs, products
+from surprise_memory.config import RunConfig
+from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.train import Loop, build, collect
+
+PARTS = ("env", "act", "bonus ask", "bonus learn", "agent learn")
+
+Clock = Callable[[], float]
+
+
+def clock_for(threads: int) -> Clock:
+    """CPU time where one thread works at a time, wall time where several do."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+class Meter:
+    """Stands in for a method of an object and adds up the seconds that its calls take."""
+
+    def __init__(self, thing: Any, method: str, clock: Clock) -> None:
+        self.inner, self.clock, self.spent = getattr(thing, method), clock, 0.0
+        setattr(thing, method, self)
+
+    def __call__(self, *args: Any) -> Any:
+        """The method, timed."""
+        began = self.clock()
+        result = self.inner(*args)
+        self.spent += self.clock() - began
+        return result
+
+    def take(self) -> float:
+        """Seconds since the last take."""
+        spent, self.spent = self.spent, 0.0
+        return spent
+
+
+class Entrant:
+    """One method with its environments and networks, ready for one more lap: a rollout, then its bare multiplications."""
+
+    def __init__(self, run: RunConfig, clock: Clock) -> None:
+        self.run, self.clock = run, clock
+        self.env, self.agent, self.bonus = build(run)
+        self.loop = Loop.begin(self.env, self.bonus)
+        self.in_env = Meter(self.env, "step", clock)
+        self.asking = Meter(self.bonus, "forward", clock) if self.bonus is not None else None
+        self.work = [(job.times, products(job)) for job in jobs(run, self.agent.policy, self.bonus)]
+
+    def lap(self) -> dict[str, float]:
+        """Seconds of one rollout by part, its wall time, and the seconds of its multiplications (nan for images)."""
+        wall, began = time.perf_counter(), self.clock()
+        chunk, _ = collect(self.env, self.agent, self.loop, self.run.rollout)
+        collected, reward = self.clock(), None
+        if self.bonus is not None:
+            reward, _, self.loop.memory = self.bonus.absorb(chunk, self.loop.memory)
+        absorbed = self.clock()
+        self.agent.update(chunk, reward)
+        learnt, wall = self.clock(), time.perf_counter() - wall
+        env, ask = self.in_env.take(), self.asking.take() if self.asking else 0.0
+        seconds = (env, collected - began - env, ask, absorbed - collected - ask, learnt - absorbed)
+        return dict(zip(PARTS, seconds, strict=True)) | {"wall": wall, "matmul": self._multiply()}
+
+    def _multiply(self) -> float:
+        """Seconds of `work` alone."""
+        began = self.clock()
+        for times, triples in self.work:
+            for _ in range(times):
+                for a, b, out in triples:
+                    torch.mm(a, b, out=out)
+        return self.clock() - began if self.work else float("nan")
+
+    def key_log(self) -> KeyLog | None:
+        """The key log of one more rollout, where there is an M."""
+        if self.bonus is None:
+            return None
+        chunk, _ = collect(self.env, self.agent, self.loop, self.run.rollout)
+        log = self.bonus(chunk, self.loop.memory)[1].log
+        return log if isinstance(log, KeyLog) else None

@@ -1,0 +1,48 @@
+"""The contract of a memory.
+
+| member                             | shapes                   | what it is                                            |
+|------------------------------------|--------------------------|-------------------------------------------------------|
+| forward(u, first, valid, carry)    | (T, B, n) to (T, B, ...) | (v, q, log, carry): |v| is the bonus, v is left of q  |
+| losses(u, rows, log) -> losses     | (K, n), (K,) to scalars  | what trains it, on some flattened steps of the log    |
+| start(B) -> carry                  |                          | its episodic content before the first step            |
+| absorb(log, valid, carry) -> carry |                          | the one place where its lasting content moves         |
+
+`check_memory` tests a class of yours against all of this.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Memory(nn.Module):
+    """Base of the memories: subclass it and write `forward`; the rest has defaults."""
+
+    beta: float = 1.0
+    """Factor of the reward after it has been scaled; before, the scale would cancel it."""
+    power: int | None = None
+    """Power of |v| that is paid, where the memory itself fixes it; None leaves it to the generator and `BonusConfig.power`."""
+    shared: bool = False
+    """Whether environments remember for each other."""
+    reaches_surprise: bool = False
+    """Whether a loss may train the generator; by default u is detached at the door."""
+
+    def start(self, num_envs: int) -> Any:
+        """The carry before the first step: None, or a dataclass of tensors."""
+        return None
+
+    def forward(self, u: Tensor, first: Tensor, valid: Tensor, carry: Any) -> tuple[Tensor, Tensor, Any, Any]:
+        """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `absorb`, carry). Changes nothing."""
+        raise NotImplementedError
+
+    def losses(self, u: Tensor, rows: Tensor, log: Any) -> dict[str, Tensor]:
+        """Losses by name for the surprises u (K, n) of the flattened steps `rows` (K,)."""
+        return {}
+
+    def absorb(self, log: Any, valid: Tensor, carry: Any) -> Any:
+        """Take a paid rollout into what lasts; returns the carry that goes with it."""
+        return carry
+
+    def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
+        """What to log, from the valid steps' vectors, (K, ...) each."""
+        return {}

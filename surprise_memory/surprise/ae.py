@@ -1,0 +1,47 @@
+"""The autoencoder baseline: how badly can I reconstruct this state?"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.nets import freeze, is_image, mlp
+from surprise_memory.surprise.base import Inputs, Surprise, encoder
+from surprise_memory.types import require
+
+
+@dataclass(frozen=True)
+class AEConfig:
+    """Autoencoder."""
+
+    n: int = 64
+    """Width of an image's embedding, and so of its surprise; a vector is its own embedding."""
+    hidden: int = 512
+    """Width of the hidden layers."""
+
+
+class AE(Surprise):
+    """u = AE(x) - x. x is the whitened state itself (vectors) or a frozen random encoder's view of it (images).
+
+    The embedding must not learn: one that did would make itself easy to reconstruct by becoming constant.
+    """
+
+    def __init__(self, shape: tuple[int, ...], config: AEConfig) -> None:
+        super().__init__()
+        require(config.n >= 1, "ae.n", config.n, "at least 1")
+        require(config.hidden >= 1, "ae.hidden", config.hidden, "at least 1")
+        if is_image(shape):
+            self.n, self.embed = config.n, freeze(encoder(shape, [], config.n, nn.LeakyReLU))
+        else:
+            (self.n,), self.embed = shape, nn.Identity()
+        self.autoencoder = mlp([self.n, config.hidden, config.hidden, self.n], nn.Tanh)
+
+    @torch.no_grad()
+    def prepare(self, seen: Inputs) -> Inputs:
+        """The successor state's embedding x (K, n)."""
+        return {"x": self.embed(seen["next_obs"])}
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """The surprise u (K, n)."""
+        u: Tensor = self.autoencoder(inputs["x"]) - inputs["x"]
+        return u

@@ -1,0 +1,62 @@
+"""The intrinsic curiosity module (Pathak et al., 2017): how badly do I predict the features of what my action leads to?"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.nets import magnitude, mlp
+from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
+from surprise_memory.types import require
+
+
+@dataclass(frozen=True)
+class ICMConfig:
+    """Intrinsic curiosity module."""
+
+    n: int = 64
+    """Width of the features phi, and so of the surprise; the paper has 512."""
+    hidden: int = 256
+    """Width of the hidden layers; the paper has 512."""
+    inverse_coef: float = 1.0
+    """Weight of the inverse model's loss."""
+    detach_features: bool = False
+    """Whether the forward loss is kept from the features, which then learn from the inverse model alone."""
+
+
+class ICM(Surprise):
+    """u = F(phi(s), a) - phi(s'). phi keeps what the inverse model needs to tell the action, so it can ignore the rest.
+
+    The target phi(s') is detached: else the quickest way to predict it would be to make it constant.
+    """
+
+    sees = ("obs", "action", "next_obs")
+
+    def __init__(self, shape: tuple[int, ...], actions: Actions, config: ICMConfig) -> None:
+        super().__init__()
+        n, h = config.n, config.hidden
+        require(n >= 1, "icm.n", n, "at least 1")
+        require(h >= 1, "icm.hidden", h, "at least 1")
+        require(config.inverse_coef > 0, "icm.inverse_coef", config.inverse_coef, "above 0: phi would collapse")
+        self.n, self.actions, self.config = n, actions, config
+        self.phi = encoder(shape, [h], n, nn.ReLU)
+        self.forward_model = mlp([n + actions.width, h, h, h, n], nn.ReLU)
+        self.inverse_model = mlp([2 * n, h, actions.width], nn.ReLU)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """The surprise u (K, n)."""
+        return self._errors(inputs)[0]
+
+    def losses(self, inputs: Inputs, loss: str, draws: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """The forward model's error, and the inverse model's."""
+        u, phi, next_phi = self._errors(inputs)
+        guess = self.inverse_model(torch.cat([phi, next_phi], 1))
+        inverse = self.config.inverse_coef * self.actions.inverse_loss(guess, inputs["action"])
+        return u, {"surprise": magnitude(u, loss), "inverse": inverse}
+
+    def _errors(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+        """(u, phi(s), phi(s')), (K, n) each."""
+        phi, next_phi = self.phi(inputs["obs"]), self.phi(inputs["next_obs"])
+        given = phi.detach() if self.config.detach_features else phi
+        u: Tensor = self.forward_model(torch.cat([given, inputs["action"]], 1)) - next_phi.detach()
+        return u, phi, next_phi

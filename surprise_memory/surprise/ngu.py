@@ -1,0 +1,167 @@
+"""Never give up (Badia et al., 2020): new in this episode, times how surprising it is over the whole life.
+
+| symbol | meaning                                                               |
+|--------|-----------------------------------------------------------------------|
+| f(s)   | embedding of the controllable state, trained to tell the action       |
+| d^2    | squared distances from f(s') to its k nearest in this episode         |
+| d_m^2  | running mean of these                                                 |
+| K      | kernel eps / (max(d^2 / d_m^2 - xi, 0) + eps), near 1 for a repeat    |
+| r_epi  | 1 / (sqrt(sum of K) + c), and 0 above s_max                           |
+| alpha  | 1 + (e - mean e) / std e, clipped to [1, L]; e is RND's error         |
+
+The reward is r_epi * alpha. With a memory, the novelty of RND's surprise takes the place of its size in e.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.nets import mlp
+from surprise_memory.normalise import RunningMoments
+from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
+from surprise_memory.types import episode_ages, require
+
+BLOCK = 2**23  # distances held at once
+
+
+@dataclass(frozen=True)
+class NGUConfig:
+    """Never give up; its life-long part is RND's (rnd.n, rnd.hidden)."""
+
+    k: int = 10
+    """Nearest neighbours; while an episode has fewer, it pays nothing."""
+    capacity: int = 30_000
+    """Embeddings of an episode that are kept, the newest."""
+    embedding: int = 32
+    """Width of f."""
+    hidden: int = 128
+    """Width of the hidden layers."""
+    eps: float = 1e-4
+    """Of the kernel; the NGU paper's text has 1e-3, its public code 1e-4."""
+    xi: float = 0.008
+    """Squared distances below this many mean ones count as none."""
+    c: float = 1e-3
+    """Keeps the episodic reward finite."""
+    s_max: float = 8.0
+    """Above this similarity the episodic reward is zero."""
+    clip: float = 5.0
+    """L, the largest life-long factor."""
+
+
+@dataclass(frozen=True)
+class Visited:
+    """What the running episodes have seen."""
+
+    log: Tensor  # (B, rows, p) embeddings, newest last
+    age: Tensor  # (B,) int64, steps since the episode began
+
+
+class NGU(Surprise):
+    """u is RND's; the reward is NGU's."""
+
+    sees = ("obs", "action", "next_obs")
+
+    def __init__(
+        self, rnd: Surprise, shape: tuple[int, ...], actions: Actions, config: NGUConfig, momentum: float | None = None
+    ) -> None:
+        """`momentum` is the window of the running statistics, as `RunningMoments` takes it."""
+        super().__init__()
+        c = config
+        require(c.k >= 1, "ngu.k", c.k, "at least 1")
+        require(c.capacity >= c.k, "ngu.capacity", c.capacity, f"at least ngu.k = {c.k}")
+        require(c.embedding >= 1 and c.hidden >= 1, "ngu.embedding, ngu.hidden", (c.embedding, c.hidden), "at least 1")
+        require(c.eps > 0 and c.c > 0 and c.s_max > 0, "ngu.eps, ngu.c, ngu.s_max", (c.eps, c.c, c.s_max), "above 0")
+        require(c.xi >= 0, "ngu.xi", c.xi, "at least 0")
+        require(c.clip >= 1, "ngu.clip", c.clip, "at least 1")
+        self.rnd, self.n, self.actions, self.config = rnd, rnd.n, actions, config
+        self.embed = encoder(shape, [c.hidden, c.hidden], c.embedding, nn.ReLU)
+        self.inverse_model = mlp([2 * c.embedding, c.hidden, actions.width], nn.ReLU)
+        self.distance, self.error = RunningMoments(momentum=momentum), RunningMoments(momentum=momentum)
+
+    @torch.no_grad()
+    def prepare(self, seen: Inputs) -> Inputs:
+        """RND's inputs, the transition, and the embedding as it is while acting."""
+        return self.rnd.prepare(seen) | seen | {"embedding": self.embed(seen["next_obs"])}
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """The surprise u (K, n)."""
+        u: Tensor = self.rnd(inputs)
+        return u
+
+    def losses(self, inputs: Inputs, loss: str, draws: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """RND's, and the inverse model's, which alone trains the embedding."""
+        u, found = self.rnd.losses(inputs, loss, draws)
+        pair = torch.cat([self.embed(inputs["obs"]), self.embed(inputs["next_obs"])], 1)
+        return u, found | {"inverse": self.actions.inverse_loss(self.inverse_model(pair), inputs["action"])}
+
+    def start(self, num_envs: int) -> Visited:
+        """Nothing visited."""
+        return Visited(torch.zeros(num_envs, 0, self.config.embedding), torch.zeros(num_envs, dtype=torch.int64))
+
+    @torch.no_grad()
+    def pay(self, e: Tensor, inputs: Inputs, first: Tensor, valid: Tensor, carry: Visited) -> tuple[Tensor, Inputs, Visited]:
+        """r_epi * alpha; nothing before the running mean of the distances is known."""
+        points = inputs["embedding"].unflatten(0, first.shape)
+        distance, carry = look_around(points, first, valid, carry, self.config.k, self.config.capacity)
+        known = self.distance.count >= 1
+        episodic = torch.where(known, episodic_reward(distance, self.distance.mean, self.config), 0.0)
+        alpha = torch.where(self.error.count >= 1, lifelong_factor(e, self.error, self.config.clip), 1.0)
+        return (episodic * alpha).to(e.dtype), {"distance": distance, "episodic": episodic, "alpha": alpha}, carry
+
+    def absorb(self, e: Tensor, notes: Inputs, valid: Tensor, warmup: bool) -> None:
+        """The mean distance always, the errors after the warm-up: untrained ones are far too large."""
+        distance = notes["distance"][valid]
+        self.distance.absorb(distance[distance.isfinite()])
+        if not warmup:
+            self.error.absorb(e[valid])
+
+
+def look_around(points: Tensor, first: Tensor, valid: Tensor, carry: Visited, k: int, capacity: int) -> tuple[Tensor, Visited]:
+    """Squared distances (T, B, k) of points (T, B, p) to their nearest earlier ones of the episode; inf where there are fewer.
+
+    A point is asked about before it is put in, so it is never its own neighbour.
+    """
+    T, B = first.shape
+    age, next_age = episode_ages(first, valid, carry.age)
+    points = torch.where(valid[..., None], points, 0.0)  # what never happened may hold anything
+    log = torch.cat([carry.log, points.transpose(0, 1)], 1)  # step t is row L + t
+    length = log.shape[1]
+    place = torch.arange(length - T, length)[None, :, None]  # (1, T, 1)
+    row = torch.arange(length)
+    oldest = place - age.clamp(max=capacity).T[:, :, None]  # (B, T, 1)
+    found = points.new_full((B, T, k), torch.inf)
+    for envs in torch.arange(B).split(max(1, BLOCK // (T * length))):
+        hidden = (row < oldest[envs]) | (row >= place)
+        found[envs] = nearest(log[envs, -T:], log[envs], hidden, k)
+    keep = min(capacity, int(next_age.max()))
+    return found.transpose(0, 1), Visited(log[:, length - keep :].clone(), next_age)
+
+
+def nearest(query: Tensor, keys: Tensor, hidden: Tensor, k: int) -> Tensor:
+    """The k smallest squared distances, query (b, T, p) to keys (b, L, p); `hidden` (b, T, L) keys do not count.
+
+    A product finds the neighbours quickly, about their centre for precision, and their distances are then taken from the
+    differences: |a|^2 + |b|^2 - 2 ab of two equal points is not zero in float32.
+    """
+    centre = keys.mean(1, keepdim=True)
+    rough = (keys - centre).square().sum(2)[:, None] - 2 * (query - centre) @ (keys - centre).transpose(1, 2)
+    rough.masked_fill_(hidden, torch.inf)
+    values, which = rough.topk(min(k, rough.shape[2]), dim=2, largest=False, sorted=False)
+    near = keys[torch.arange(len(keys))[:, None, None], which]  # (b, T, k, p)
+    exact = (near - query[:, :, None]).square().sum(3).masked_fill(values.isinf(), torch.inf)
+    return nn.functional.pad(exact, (0, k - exact.shape[2]), value=torch.inf)
+
+
+def episodic_reward(distance: Tensor, mean: Tensor, config: NGUConfig) -> Tensor:
+    """r_epi of squared distances (..., k) and their running mean; zero where an episode is younger than k steps."""
+    c = config
+    kernel = c.eps / ((distance / mean.clamp(min=1e-12) - c.xi).clamp(min=0) + c.eps)
+    similarity = kernel.sum(-1).sqrt() + c.c
+    pays = distance.isfinite().all(-1) & (similarity <= c.s_max)
+    return torch.where(pays, 1 / similarity, 0.0)
+
+
+def lifelong_factor(e: Tensor, seen: RunningMoments, clip: float) -> Tensor:
+    """Alpha = 1 + (e - mean) / std, clipped to [1, clip]."""
+    return (1 + (e - seen.mean) / (seen.var + 1e-8).sqrt()).clamp(1, clip)
