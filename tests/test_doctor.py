@@ -288,3 +288,15 @@ def test_a_missing_package_names_its_cure(monkeypatch, tmp_path):
 
 def test_a_fifth_is_held_out():
     assert [held_out(n) for n in (2, 9, 10, 40)] == [1, 1, 2, 8]
+
+
+def test_never_give_up_is_judged_by_what_it_pays_not_by_its_surprise():
+    run = dataclasses.replace(tiny("ngu"), rollout=32)
+    seen = doctor.examine(run, seeds=1, rollouts=6).measures
+    rnd = doctor.examine(dataclasses.replace(run, method="rnd"), seeds=1, rollouts=6).measures
+    assert seen["zeros"]["norm"].mean > 0 == rnd["zeros"]["norm"].mean  # it pays nothing for the first k steps of an episode
+
+
+def test_counts_have_no_energy_to_leave():
+    seen = doctor.examine(tiny("rnd+counts"), seeds=1, rollouts=4).measures
+    assert "corr" in seen and "energy_left" not in seen

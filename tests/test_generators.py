@@ -495,3 +495,9 @@ def test_disagreement_takes_no_memory_and_all_others_do():
     assert [name for name, entry in SURPRISES.items() if not entry.takes_memory] == ["disagreement"]
     with pytest.raises(UserError, match="disagreement"):
         Bonus("disagreement+sm", (OBS,), B, action_space=spaces.Discrete(4))
+
+
+def test_boxes_without_width_or_of_all_floats_pass_unscaled():
+    most = np.finfo(np.float32).max
+    actions = Actions(spaces.Box(np.array([2, -most], np.float32), np.array([2, most], np.float32)))
+    assert actions.encode(torch.tensor([[2.0, 5.0]])).tolist() == [[2, 5]]

@@ -575,3 +575,11 @@ def test_the_table_survives_a_checkpoint():
     for x in (bonus, other):
         x.absorb(chunk, x.start())
     assert torch.equal(other(chunk, other.start())[0], bonus(chunk, bonus.start())[0])
+
+
+def test_counts_pay_the_root_whatever_the_power():
+    config = BonusConfig(counts=CountsConfig(bits=16), power=2)
+    bonus = Bonus("rnd+counts", (4,), 1, config)
+    state = torch.randn(4).expand(4, 1, 4)
+    raw, _, _ = bonus(successors(state), bonus.start())
+    assert raw[:, 0].tolist() == pytest.approx([1, 2**-0.5, 3**-0.5, 0.5])

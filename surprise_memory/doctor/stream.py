@@ -57,9 +57,11 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
             _, metrics, loop.memory = bonus.absorb(shown, loop.memory, warmup=i < run.warmup_rollouts)
             seen.learnt(metrics, time.perf_counter() - began)
         else:
-            raw, trace, loop.memory = bonus(shown, loop.memory)
+            before, (raw, trace, loop.memory) = loop.memory, bonus(shown, loop.memory)
             seen.seconds["ask"].append(time.perf_counter() - began)
-            seen.hold(chunk, raw, trace, bonus.power, noise, named)
+            norm = trace.surprise_norm**bonus.power
+            alone, _, _ = bonus.surprise.pay(norm, trace.inputs, shown.first, shown.valid, before.surprise)
+            seen.hold(chunk, alone, raw, trace, noise, named)
         tick()
     env.close()
     columns = ("norm",) if split_method(run.method)[1] == "none" else ("norm", "novelty")
@@ -99,15 +101,16 @@ class Seen:
         self.rollouts["norm"].append(metrics["intrinsic/surprise_norm"])
         self.rollouts["novelty"].append(metrics["intrinsic/novelty"])
 
-    def hold(self, chunk: Chunk, raw: Tensor, trace: Trace, power: int, noise: Array, named: bool) -> None:
-        """A held-out rollout; `named` when its observations are MiniGrid's."""
-        self.bonus["norm"].append((trace.surprise_norm.double() ** power).numpy())
+    def hold(self, chunk: Chunk, alone: Tensor, raw: Tensor, trace: Trace, noise: Array, named: bool) -> None:
+        """A held-out rollout: what the generator alone would pay, what is paid; `named` when its observations are MiniGrid's."""
+        self.bonus["norm"].append(alone.double().numpy())
         self.bonus["novelty"].append(raw.double().numpy())
         self.noise.append(noise)
         u, q, v = (x[chunk.valid].double().numpy() for x in (trace.u, trace.q, trace.v))
         self.moments["norm"] += u.T @ u
         self.moments["novelty"] += v.T @ v
-        self.energy += [(v**2).sum(), (q**2).sum()]
+        if v.shape == q.shape:  # a residual; a count is none
+            self.energy += [(v**2).sum(), (q**2).sum()]
         for name, where in measure.minigrid_events(chunk.next_obs.flatten(0, 1).numpy()).items() if named else ():
             self.events.setdefault(name, []).append(where.reshape(chunk.shape))
 
@@ -202,7 +205,8 @@ def clean_values(seen: Seen, columns: tuple[str, ...]) -> Values:
             values.setdefault(name, {})[column] = number
     if len(columns) > 1:
         values["corr"] = {"all": measure.pearson(seen.column("norm")[rows], seen.column("novelty")[rows])}
-        values["energy_left"] = {"all": float(seen.energy[0] / max(seen.energy[1], 1e-300))}
+    if len(columns) > 1 and seen.energy[1] > 0:
+        values["energy_left"] = {"all": float(seen.energy[0] / seen.energy[1])}
     values |= {f"share/{name}": {"all": measure.mean_of(np.concatenate(w)[rows])} for name, w in seen.events.items()}
     return values
 

@@ -79,9 +79,10 @@ def memory(measures: Measures, autoencoder: bool) -> str:
     """Does the memory change anything?"""
     corr, left = get(measures, "corr", "all"), get(measures, "energy_left", "all")
     close = "undefined" if corr is None else f"{corr:.3f}"
-    facts = f"correlation with the norm {close}, {100 * (left or 0):.0f} % of the surprise's energy left"
+    facts = f"correlation with the norm {close}"
+    facts += "" if left is None else f", {100 * left:.0f} % of the surprise's energy left"
     if corr is None or corr > IDLE:
-        cure = "Widen bonus.memory.w_hidden, narrow the surprise (bonus.rnd.n) or raise bonus.memory_lr."
+        cure = "Widen bonus.memory.w_hidden, narrow the surprise (its generator's n) or raise bonus.memory_lr."
         cure = cure if autoencoder else "Raise bonus.memory_lr or bonus.memory.m_coef, or choose a memory with W, such as sm."
         return f"The memory is idle: novelty is the norm under another name ({facts}). {cure}"
     if left is not None and left > 1.05:

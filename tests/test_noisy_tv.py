@@ -1,0 +1,89 @@
+"""The noisy TV: one action shows noise and everything else stays as it was; what the trainer reports about it is right."""
+
+import fakes
+import numpy as np
+import pytest
+import torch
+
+from surprise_memory import UserError
+from surprise_memory.envs import TOY, make_vec
+from surprise_memory.envs.gymnasium import Gymnasium
+from surprise_memory.envs.noisy_tv import NoisyTV
+from surprise_memory.train import tv_metrics
+
+
+def both(env_id, actions, B=3):
+    """Steps of the environment with and without its TV, for actions (T, B)."""
+    plain, noisy = make_vec(env_id, B, 7), make_vec(f"NoisyTV/{env_id}", B, 7)
+    assert np.array_equal(plain.reset(), noisy.reset())
+    return [(plain.step(a), noisy.step(a)) for a in actions], noisy
+
+
+@pytest.mark.parametrize("env_id", [TOY, "MiniGrid-Empty-5x5-v0", "CartPole-v1", "Picture-v0"])
+def test_only_what_the_remote_control_shows_is_noise(env_id):
+    rng = np.random.default_rng(0)
+    n = int(make_vec(env_id, 1, 0).action_space.n)
+    actions = rng.integers(0, n, size=(120, 3))
+    pairs, tv = both(env_id, actions)
+    assert tv.tv_action == n - 1
+    watched_any = ended_any = False
+    for action, (plain, noisy) in zip(actions, pairs, strict=True):
+        done = plain.terminated | plain.truncated
+        watched = (action == n - 1) & plain.valid & ~done
+        watched_any, ended_any = watched_any or watched.any(), ended_any or ((action == n - 1) & done).any()
+        for name in ("reward", "terminated", "truncated", "valid"):
+            assert np.array_equal(getattr(plain, name), getattr(noisy, name))
+        for name in ("next_obs", "obs"):
+            a, b = getattr(plain, name), getattr(noisy, name)
+            assert a.dtype == b.dtype and np.array_equal(a[~watched], b[~watched])
+            assert all(not np.array_equal(x, y) for x, y in zip(a[watched], b[watched], strict=True))
+        assert np.array_equal(noisy.next_obs[watched], noisy.obs[watched])
+    assert watched_any and (ended_any or env_id == TOY)
+
+
+def test_the_noise_is_fresh_and_standard_normal():
+    tv = NoisyTV(make_vec(TOY, 2, 0), seed=3)
+    one, two = tv.noise(4000, np.float32), tv.noise(4000, np.float32)
+    assert not (one == two).all(1).any()
+    assert abs(one.mean()) < 0.02 and abs(one.std() - 1) < 0.02
+
+
+def test_in_images_three_standard_deviations_fill_the_range_of_a_byte():
+    tv = NoisyTV(Gymnasium("Picture-v0", 1, 0), seed=3)
+    noise = tv.noise(50, np.uint8)
+    assert noise.dtype == np.uint8 and noise.shape == (50, 3, 40, 36)
+    assert noise.min() == 0 and noise.max() == 255
+    assert abs(noise.mean() - 127.5) < 1 and abs(noise.std() - 255 / 6) < 1
+
+
+def test_a_saved_tv_goes_on_with_the_same_noise():
+    tv = make_vec(f"NoisyTV/{TOY}", 3, 0)
+    tv.reset()
+    watch = np.full(3, 3)
+    tv.step(watch)
+    state = tv.get_state()
+    expected = [tv.step(watch).obs for _ in range(3)]
+    tv.set_state(state)
+    assert np.array_equal(expected, [tv.step(watch).obs for _ in range(3)])
+
+
+def test_an_environment_whose_state_cannot_be_saved_has_none_to_offer():
+    assert not hasattr(make_vec("NoisyTV/CartPole-v1", 1, 0), "get_state")
+
+
+def test_continuous_actions_have_no_remote_control():
+    with pytest.raises(UserError, match="Discrete"):
+        make_vec("NoisyTV/Pendulum-v1", 1, 0)
+
+
+def test_what_is_reported_of_the_tv():
+    chunk = fakes.chunk_of(torch.zeros(2, 3, 1), valid=torch.tensor([[True, True, True], [True, True, False]]))
+    chunk.action[:] = torch.tensor([[3, 0, 3], [1, 2, 3]])
+    paid = torch.tensor([[4.0, 1, 2], [1, 2, 1000]])  # the last never happened
+    report = tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, paid)
+    mean, std = 2.0, np.std([4, 1, 2, 1, 2])
+    assert report == pytest.approx(
+        {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std, "noisy_tv/pay_share": 6 / 10}, rel=1e-6
+    )
+    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, None) == pytest.approx({"noisy_tv/share": 0.4})
+    assert tv_metrics(make_vec(TOY, 3, 0), chunk, paid) == {}
