@@ -5,10 +5,20 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_ENV := MiniGrid-DoorKey-8x8-v0
 DEMO_DIR := runs/demo
+GL := libegl1 libgl1-mesa-dri libglu1-mesa
+APT := apt-get -qq -o DPkg::Lock::Timeout=120
 
 .PHONY: setup demo test learn bench lint clean
 
-setup: $(STAMP)
+setup: $(STAMP) .gl
+
+# MiniWorld draws with OpenGL. Where we may not install it, everything else still works.
+.PHONY: .gl
+.gl: $(STAMP)
+	@$(BIN)/python -c 'from ctypes.util import find_library as f; import sys; sys.exit(not (f("EGL") and f("GLU")))' || \
+	if [ "$$(id -u)" = 0 ]; then ($(APT) install -y $(GL) || { $(APT) update && $(APT) install -y $(GL); }) > /dev/null; \
+	elif sudo -n true 2> /dev/null; then (sudo $(APT) install -y $(GL) || { sudo $(APT) update && sudo $(APT) install -y $(GL); }) > /dev/null; \
+	else false; fi || echo "MiniWorld needs OpenGL: apt-get install $(GL). Everything else works without."
 
 # torch first and pinned: an open range would pull gigabytes of CUDA on a machine that has none.
 $(STAMP): pyproject.toml constraints.txt

@@ -100,7 +100,7 @@ class Trace:
 
 
 def last_frame(obs: Tensor) -> Tensor:
-    """Images (..., C, H, W) to their newest frame in grey, (..., 1, H, W); 3 and 12 channels are RGB. Vectors pass."""
+    """Images (..., C, H, W) to their newest frame in grey, (..., 1, H, W); 3 channels, or stacks of 3, are RGB."""
     channels = obs.shape[-3]
     if channels % 3:
         return obs[..., -1:, :, :].float()
@@ -156,6 +156,7 @@ class Bonus(nn.Module):
         require(0 < c.proportion <= 1, "proportion", c.proportion, "above 0 and at most 1")
         require(c.epochs >= 1 and c.minibatches >= 1, "epochs, minibatches", (c.epochs, c.minibatches), "at least 1")
         require(c.lr > 0 and c.memory_lr > 0, "lr, memory_lr", (c.lr, c.memory_lr), "above 0")
+        choose({"norm": 0, "squared": 0}, c.loss, "loss")
         self.method, self.num_envs, self.obs_shape = method, num_envs, tuple(obs_shape)
         surprise, memory = split_method(method)
         image = is_image(obs_shape)

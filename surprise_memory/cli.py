@@ -1,4 +1,4 @@
-"""The command line: train, eval, envs, methods, doctor, bench, show."""
+"""The command line: train, eval, envs, methods, doctor, bench, show, play."""
 
 import dataclasses
 import json
@@ -61,7 +61,8 @@ class Examination:
 
 def parse_run(argv: list[str], command: str, about: str | None, more: Options) -> tuple[RunConfig, Options]:
     """ENV and the options of a run, defaults from its preset, and some options more."""
-    default = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")(NOWHERE)
+    env = argv[0] if argv and not argv[0].startswith("-") else _peek(argv, "--env") or NOWHERE
+    default = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")(env)
     argv = [str(count(word)) if i and argv[i - 1] == "--steps" else word for i, word in enumerate(argv)]
     argv = argv if not argv or argv[0].startswith("-") else ["--env", *argv]  # the first bare word is the environment
     flat = tyro.conf.arg(name="")
@@ -200,6 +201,41 @@ def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
     print(pictures.draw_run(config, out, seed))
 
 
+def play_command(
+    env: tyro.conf.Positional[str],
+    run: Path | None = None,
+    out: Path | None = None,
+    seed: int = 0,
+    steps: int = 1000,
+    fps: int = 12,
+) -> None:
+    """Write a video of an episode; with a run, its agent plays and surprise norm and novelty are drawn along it.
+
+    Args:
+        env: The environment's id.
+        run: The directory of a trained run; without it actions are random.
+        out: The file, .mp4 or .gif; ENV.mp4 here, or play.mp4 in the run's directory, if not given.
+        seed: Which episode.
+        steps: At most so many.
+        fps: Steps a second.
+    """
+    from surprise_memory import pictures, video
+
+    require(steps >= 1 and fps >= 1, "steps, fps", (steps, fps), "at least 1")
+    agent, bonus, path = None, None, out or Path(env.replace("/", "-") + ".mp4")
+    if run is not None:
+        config, where = load(run)
+        agent, bonus = pictures.trained(config, where, seed)
+        path = out or where.path / "play.mp4"
+    chunk, frames = pictures.play(env, agent, seed, steps)
+    curves = {}
+    if bonus is not None:
+        raw, trace, _ = bonus(chunk, bonus.start(1))
+        curves = {"surprise norm": trace.surprise_norm[:, 0].numpy(), "bonus": raw[:, 0].numpy()}
+    video.record(path, frames, curves, fps)
+    print(f"{path}: {len(frames)} steps, return {chunk.reward.sum().item():.3f}")
+
+
 COMMANDS: dict[str, Any] = {
     "train": train_command,
     "eval": eval_command,
@@ -208,6 +244,7 @@ COMMANDS: dict[str, Any] = {
     "doctor": doctor_command,
     "bench": bench_command,
     "show": show_command,
+    "play": play_command,
 }
 
 

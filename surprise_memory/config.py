@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 from surprise_memory.agents.ppo import PPOConfig
 from surprise_memory.bonus import BonusConfig, check_method
+from surprise_memory.envs.atari import ids as atari_ids
+from surprise_memory.envs.miniworld import PREFIX as MINIWORLD
+from surprise_memory.envs.noisy_tv import PREFIX as NOISY_TV
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, NGUConfig, RNDConfig
 from surprise_memory.types import UserError, choose, require
@@ -63,7 +66,7 @@ def _default(env: str) -> RunConfig:
 
 
 def _paper(env: str) -> RunConfig:
-    """Every number as printed (tables 3 and 4, appendix B); MiniGrid's column."""
+    """Every number as printed (tables 3 to 5, appendix B). Widths that are not printed are 512, as RND's."""
     ppo = PPOConfig(
         lr=1e-4,
         entropy=0.001,
@@ -85,7 +88,21 @@ def _paper(env: str) -> RunConfig:
         memory_lr=1e-4,
         minibatches=64,
     )
-    return RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, bonus=bonus)
+    run = RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, bonus=bonus)
+    game = env.removeprefix(NOISY_TV)
+    if game in atari_ids():
+        return _with(run, envs=128, minibatches=4, clip=0.1, warmup_rollouts=50, steps=12_500_000)  # 50 M frames
+    if game.startswith(MINIWORLD):
+        rewarded = env.startswith(NOISY_TV)  # its other two tasks are explored without their reward
+        return _with(run, clip=0.1, warmup_rollouts=50, steps=4_000_000 if rewarded else 100_000_000, ext_coef=2.0 * rewarded)
+    return run
+
+
+def _with(run: RunConfig, minibatches: int | None = None, clip: float = 0.2, ext_coef: float = 2.0, **changes: Any) -> RunConfig:
+    """A run with other numbers for PPO, the bonus's minibatches with its."""
+    minibatches = minibatches or run.ppo.minibatches
+    ppo = dataclasses.replace(run.ppo, minibatches=minibatches, clip=clip, ext_coef=ext_coef)
+    return dataclasses.replace(run, ppo=ppo, bonus=dataclasses.replace(run.bonus, minibatches=minibatches), **changes)
 
 
 def _released_code(env: str) -> RunConfig:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from surprise_memory.agents.ppo import PPO
 from surprise_memory.bonus import Bonus
 from surprise_memory.checkpoint import restore
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import make_vec
 from surprise_memory.rundir import RunDir
 from surprise_memory.stats import Array, mnir, smooth
-from surprise_memory.train import Loop, build, collect
+from surprise_memory.train import Loop, RandomAgent, build, collect
 from surprise_memory.types import Chunk, UserError
 
 INK, NORM, NOVELTY, RETURN = "#333333", "#c46a1b", "#1b6fc4", "#2f8f5b"
@@ -32,29 +33,36 @@ def plotting() -> Any:
     return plt
 
 
-def play(config: RunConfig, out: RunDir, seed: int) -> tuple[Chunk, list[Array], Bonus | None]:
-    """One episode of a trained agent: its chunk (T, 1, ...), its frames, and the bonus to ask about it."""
+def trained(config: RunConfig, out: RunDir, seed: int) -> tuple[PPO, Bonus | None]:
+    """A run's agent and bonus as its checkpoint has them."""
     env, agent, bonus = build(config)
     env.close()
     restore(out, config, agent, bonus)
     agent.generator.manual_seed(seed)
-    env = make_vec(config.env, 1, seed, render=True)
+    return agent, bonus
+
+
+def play(env_id: str, agent: PPO | None, seed: int, longest: int = LONGEST) -> tuple[Chunk, list[Array]]:
+    """One episode, of random actions where there is no agent: its chunk (T, 1, ...) and a frame for each step."""
+    env = make_vec(env_id, 1, seed, render=True)
+    env.action_space.seed(seed)
     loop, chunks, frames = Loop.begin(env, None), [], []
-    for _ in range(LONGEST):
+    for _ in range(longest):
         frames.append(env.render())
-        chunk, episodes = collect(env, agent, loop, 1)
+        chunk, episodes = collect(env, agent or RandomAgent(env), loop, 1)
         chunks.append(chunk)
         if episodes:
             break
     env.close()
     columns = {name: torch.cat([c.columns()[name] for c in chunks]) for name in chunks[0].columns()}
-    return Chunk(**columns, notes={}), frames, bonus
+    return Chunk(**columns, notes={}), frames
 
 
 def draw_run(config: RunConfig, out: RunDir, seed: int) -> Path:
     """Write show.png into the run's directory."""
     plt = plotting()
-    chunk, frames, bonus = play(config, out, seed)
+    agent, bonus = trained(config, out, seed)
+    chunk, frames = play(config.env, agent, seed)
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     top, middle, bottom = figure.subfigures(3, 1, height_ratios=[1.1, 1.1, 1])
     figure.suptitle(f"{config.env} · {config.method} · {config.steps:,} steps, seed {config.seed}", fontsize=11)

@@ -72,7 +72,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
             r_int, metrics = None, dict[str, float]()
             if bonus is not None:
                 r_int, metrics, loop.memory = bonus.absorb(chunk, loop.memory)
-            metrics |= agent.update(chunk, r_int) | tv_metrics(env, chunk, r_int)
+            metrics |= agent.update(chunk, r_int) | tv_metrics(env, chunk, r_int) | room_metrics(chunk, r_int)
             check_losses(metrics, out)
             speed = (loop.steps - began[1]) / (time.monotonic() - began[0])
             row = {"step": loop.steps, "charts/SPS": round(speed)} | episode_metrics(episodes, loop) | metrics
@@ -119,9 +119,10 @@ def collect(env: VecEnv, agent: Any, loop: Loop, T: int) -> tuple[Chunk, list[tu
     for _ in range(T):
         action, notes = agent.act(loop.obs)
         step = env.step(action.numpy())
-        row = {name: torch.as_tensor(x) for name, x in step._asdict().items()}
+        told = {name: torch.as_tensor(x) for name, x in step.info.items()}
+        row = {name: torch.as_tensor(x) for name, x in step._asdict().items() if name != "info"}
         loop_obs, done = row.pop("obs"), row["terminated"] | row["truncated"]
-        rollout.add(obs=loop.obs, action=action, first=loop.first, **row, **notes)
+        rollout.add(obs=loop.obs, action=action, first=loop.first, **row, **notes, **told)
         loop.returns += row["reward"]
         loop.lengths += row["valid"]
         for b in done.nonzero().squeeze(1).tolist():
@@ -156,6 +157,17 @@ def tv_metrics(env: VecEnv, chunk: Chunk, r_int: Tensor | None) -> dict[str, flo
         paid = r_int[chunk.valid].double()
         report["noisy_tv/z"] = ((paid[watched].mean() - paid.mean()) / paid.std(correction=0).clamp(min=1e-12)).item()
         report["noisy_tv/pay_share"] = (paid[watched].sum() / paid.sum().clamp(min=1e-12)).item()
+    return report
+
+
+def room_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
+    """Where the environment tells the room: how many were visited, and the mean bonus in each."""
+    if "room" not in chunk.notes:
+        return {}
+    rooms = chunk.notes["room"][chunk.valid]
+    report = {"rooms/visited": float(len(rooms.unique()))}
+    if r_int is not None:
+        report |= {f"rooms/bonus_{k}": r_int[chunk.valid][rooms == k].mean().item() for k in rooms.unique().tolist()}
     return report
 
 

@@ -1,5 +1,7 @@
 """Small environments and agents whose truth is known."""
 
+import os
+
 import gymnasium as gym
 import numpy as np
 import torch
@@ -61,3 +63,23 @@ def chunk_of(next_obs, first=None, valid=None, done=None):
     columns = {"obs": next_obs, "action": no.long(), "reward": no.float(), "next_obs": next_obs}
     done, first, valid = (default if x is None else x for x, default in ((done, no), (first, no), (valid, ~no)))
     return Chunk(**columns, terminated=done, truncated=no, first=first, valid=valid, notes={})
+
+
+class Fragile(Picture):
+    """A picture that ends its whole process, or raises, at a certain step."""
+
+    def __init__(self, die_at=None, raise_at=None):
+        super().__init__()
+        self.die_at, self.raise_at = die_at, raise_at
+
+    def step(self, action):
+        if self.total + 1 == self.die_at:
+            os._exit(9)
+        if self.total + 1 == self.raise_at:
+            raise RuntimeError("the wheel came off")
+        return super().step(action)
+
+
+def make_fragile(**options):
+    """For worker processes, which import it by name."""
+    return Fragile(**options)

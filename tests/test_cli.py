@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import shutil
+from ctypes.util import find_library
 
 import fakes
 import gymnasium as gym
@@ -17,6 +18,7 @@ from surprise_memory.checkpoint import read_checkpoint
 from surprise_memory.cli import count, main
 from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
+from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.rundir import RunDir
 from surprise_memory.train import train
 from surprise_memory.types import UserError
@@ -71,6 +73,7 @@ def refused(capsys, *words):
         ([TOY, "--seed", "-3"], "between 0 and"),
         ([TOY, "--bonus.memory.slots", "0"], "memory slots N = 0"),
         ([TOY, "--bonus.memory.width", "0"], "memory slot width d = 0"),
+        ([TOY, "--bonus.loss", "nrom"], "Did you mean 'norm'"),
         ([TOY, "--method", "disagreement+sm"], "Did you mean 'disagreement'"),
         ([TOY, "--method", "disagreement", "--bonus.disagreement.ensemble", "1"], "ensemble = 1"),
         ([TOY, "--method", "ngu", "--bonus.ngu.k", "9", "--bonus.ngu.capacity", "8"], "ngu.capacity = 8"),
@@ -83,6 +86,9 @@ def refused(capsys, *words):
         ([TOY, "--method", "ae", "--bonus.ae.hidden", "0"], "ae.hidden = 0"),
         (["NoisyTV/Pendulum-v1"], "Discrete"),
         (["NoisyTV/nonsense"], "Unknown environment 'nonsense'"),
+        (["MontezumasRevenge"], "Did you mean 'MontezumaRevenge'"),
+        (["MiniWorld-FourRoms-v0"], "Did you mean 'MiniWorld-FourRooms-v0'"),
+        ([TOY, "--method", "none", "--ppo.ext-coef", "0"], "nothing is left to learn"),
         ([TOY, "--bonus.memory.read", "cosin"], "choose one of"),
         ([TOY, "--bonus.memory.w-hidden", "0"], "at least 1"),
         ([TOY, "--bonus.power", "3"], "1 or 2"),
@@ -233,6 +239,43 @@ def test_every_method_trains_resumes_and_evaluates_on_vectors_and_images(tmp_pat
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_box_and_discrete_actions(tmp_path, env, method):
     assert main(["train", env, *DEBUG, "--method", method, "--eval-episodes", "1", "--run-dir", str(tmp_path / "r")]) == 0
+
+
+@pytest.mark.parametrize("method", ["none", "rnd", "rnd+sm"])
+def test_atari_trains(tmp_path, method):
+    words = ["--method", method, "--steps", "128", "--eval-episodes", "0", "--run-dir", str(tmp_path / "r")]
+    assert main(["train", "MontezumaRevenge", *DEBUG, *words]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "r/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["rooms/visited"] == 1 and ("rooms/bonus_1" in rows[-1]) == (method != "none")
+
+
+@pytest.mark.skipif(not (find_library("EGL") and find_library("GLU")), reason=f"{LIBRARIES}; `make setup` does it where it may")
+@pytest.mark.parametrize(
+    ("env", "method"),
+    [("NoisyTV/MiniWorld-MazeS3Fast-v0", "rnd+sm"), ("MiniWorld-FourRooms-v0", "rnd"), ("MiniWorld-PickupObjects-v0", "none")],
+)
+def test_miniworld_trains(tmp_path, env, method):
+    words = ["--method", method, "--steps", "128", "--eval-episodes", "0", "--run-dir", str(tmp_path / "r")]
+    assert main(["train", env, *DEBUG, *words]) == 0
+
+
+@pytest.mark.parametrize("name", ["toy.mp4", "toy.gif"])
+def test_an_episode_becomes_a_video(run_dir, tmp_path, capsys, name):
+    assert main(["play", TOY, "--run", str(run_dir), "--out", str(tmp_path / name), "--steps", "30"]) == 0
+    film = pytest.importorskip("imageio.v3").imread(tmp_path / name)
+    assert len(film) <= 30 and f"{len(film)} steps" in capsys.readouterr().out
+    assert film.shape[1] > film[0, :, :, 0].shape[1] * 0.1 and film[0].std() > 10
+    assert (film[0] != film[-1]).any()  # at least the line at the present moves
+
+
+def test_a_random_episode_needs_no_run(tmp_path):
+    assert main(["play", "CartPole-v1", "--out", str(tmp_path / "c.gif"), "--steps", "5"]) == 0
+    assert (tmp_path / "c.gif").stat().st_size > 1000
+
+
+def test_videos_of_other_kinds_are_refused(tmp_path, capsys):
+    assert main(["play", TOY, "--out", str(tmp_path / "c.avi"), "--steps", "5"]) == 2
+    assert "neither an .mp4 nor a .gif" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("preset", ["paper", "released-code", "default"])

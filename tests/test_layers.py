@@ -17,6 +17,7 @@ LEVELS = [
     {"checkpoint", "progress"},
     {"train"},
     {"doctor", "bench", "pictures"},
+    {"video"},
     {"cli"},
     {"__main__", "__init__"},
 ]
@@ -54,16 +55,16 @@ def test_imports_point_down():
 
 def test_only_tables_import_their_siblings():
     for path in ROOT.glob("*/*.py"):
-        if path.name not in ("__init__.py", "base.py") and part(path) not in ("doctor", "bench"):  # pipelines
+        if path.name not in ("__init__.py", "base.py", "workers.py") and part(path) not in ("doctor", "bench"):  # pipelines
             siblings = {f"surprise_memory.{part(path)}.{p.stem}" for p in path.parent.glob("*.py")} - {
-                f"surprise_memory.{part(path)}.{s}" for s in ("__init__", "base")
+                f"surprise_memory.{part(path)}.{s}" for s in ("__init__", "base", "workers")
             }
             assert not [n for n in imports(path) if n.rpartition(".")[0] in siblings], path
 
 
 def test_core_needs_no_extra():
     """`import surprise_memory` works with torch, numpy and gymnasium alone."""
-    extras = {"tyro", "rich", "envpool", "minigrid", "matplotlib", "tensorboard"}
+    extras = {"tyro", "rich", "envpool", "minigrid", "miniworld", "pyglet", "imageio", "matplotlib", "tensorboard"}
     for path in ROOT.rglob("*.py"):
         top = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
         names = {alias.name.split(".")[0] for n in top if isinstance(n, ast.Import) for alias in n.names}

@@ -106,6 +106,9 @@ class PPO:
             require(0 <= gamma <= 1, f"ppo.{name}", gamma, "in [0, 1]")
         require(c.lr > 0 and c.clip > 0, "ppo.lr, ppo.clip", (c.lr, c.clip), "above 0")
         require(c.epochs >= 1 and c.minibatches >= 1, "ppo.epochs, ppo.minibatches", (c.epochs, c.minibatches), "at least 1")
+        require(
+            c.ext_coef != 0 or intrinsic, "ppo.ext_coef", c.ext_coef, "above 0 where there is no bonus: nothing is left to learn"
+        )
         self.config, self.intrinsic = config, intrinsic
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -156,9 +159,9 @@ class PPO:
         log_ratio = log_prob - batch["log_prob"]
         ratio = log_ratio.exp()
         surrogate = torch.min(ratio * advantage, ratio.clamp(1 - c.clip, 1 + c.clip) * advantage).mean()
-        value = (v_ext - batch["ext"]).square().mean()
-        if self.intrinsic:
-            value = value + (v_int - batch["int"]).square().mean()
+        used = {"ext": v_ext} if c.ext_coef else {}  # without weight the task's reward must not shape the trunk, either
+        used |= {"int": v_int} if self.intrinsic else {}
+        value = torch.stack([(v - batch[name]).square().mean() for name, v in used.items()]).sum()
         loss = -surrogate + c.value_coef * value - c.entropy * entropy.mean()
         with torch.no_grad():
             kl, clipped = (ratio - 1 - log_ratio).mean(), ((ratio - 1).abs() > c.clip).float().mean()

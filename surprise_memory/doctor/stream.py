@@ -59,7 +59,7 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
         else:
             before, (raw, trace, loop.memory) = loop.memory, bonus(shown, loop.memory)
             seen.seconds["ask"].append(time.perf_counter() - began)
-            norm = trace.surprise_norm**bonus.power
+            norm = trace.surprise_norm ** (bonus.surprise.power or run.bonus.power)
             alone, _, _ = bonus.surprise.pay(norm, trace.inputs, shown.first, shown.valid, before.surprise)
             seen.hold(chunk, alone, raw, trace, noise, named)
         tick()

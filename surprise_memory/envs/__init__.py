@@ -1,7 +1,9 @@
-"""Environments by the ids people know: MiniGrid and BabyAI on EnvPool, any Gymnasium id, and NoisyTV/ before any of them."""
+"""Environments by the ids people know: MiniGrid, BabyAI, Atari, MiniWorld, any Gymnasium id, and NoisyTV/ before any of them."""
 
-from surprise_memory.envs import gymnasium, minigrid
-from surprise_memory.envs.base import Step, VecEnv
+import os
+
+from surprise_memory.envs import atari, gymnasium, minigrid, miniworld
+from surprise_memory.envs.base import Step, VecEnv, envpool
 from surprise_memory.envs.noisy_tv import PREFIX, NoisyTV
 from surprise_memory.envs.toy import Toy
 from surprise_memory.types import UserError, require, unknown
@@ -18,8 +20,12 @@ def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bo
         return Toy(num_envs, seed)
     if env_id in minigrid.ids():
         return minigrid.MiniGrid(env_id, num_envs, seed, threads, render)
-    if env_id.startswith(("MiniGrid-", "BabyAI-")):
-        minigrid.envpool()  # says how to install it where it is missing
+    if env_id in atari.ids():
+        return atari.Atari(env_id, num_envs, seed, threads, render)
+    if env_id.startswith(miniworld.PREFIX):
+        return miniworld.MiniWorld(env_id, num_envs, seed, min(threads_of_machine(), num_envs), render)
+    if env_id.startswith(("MiniGrid-", "BabyAI-")) or env_id in atari.PAPER:
+        envpool()  # says how to install it where it is missing
     if env_id in gymnasium.ids() or ":" in env_id:
         return gymnasium.Gymnasium(env_id, num_envs, seed, render)
     raise UserError(unknown(env_id, list_envs(), "environment") + " `surprise-memory envs` lists them all.")
@@ -27,7 +33,12 @@ def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bo
 
 def list_envs() -> list[str]:
     """Every id that `make_vec` takes on this machine."""
-    return [TOY, *minigrid.ids(), *gymnasium.ids()]
+    return [TOY, *minigrid.ids(), *atari.ids(), *miniworld.ids(), *gymnasium.ids()]
+
+
+def threads_of_machine() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 __all__ = ["TOY", "Step", "VecEnv", "list_envs", "make_vec"]

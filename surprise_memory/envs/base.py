@@ -8,6 +8,8 @@ SAME_STEP  the end already returns the reset frame; the true successor is in `in
 DISABLED   we reset the ended environments ourselves
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
@@ -29,6 +31,7 @@ class Step(NamedTuple):
     terminated: Array
     truncated: Array
     valid: Array
+    info: Mapping[str, Array] = MappingProxyType({})  # what some environments tell beside it, such as Montezuma's room
 
 
 class VecEnv(Protocol):
@@ -58,6 +61,7 @@ class Transitions:
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.env, self.prepare, self.mode = env, prepare, AutoresetMode(mode)
         self.ended: Array = np.zeros(env.num_envs, dtype=bool)
+        self.info: dict[str, Any] = {}  # of the last step
 
     def reset(self, seed: int | None) -> Array:
         """Start all episodes."""
@@ -68,6 +72,7 @@ class Transitions:
     def step(self, action: Array) -> Step:
         """One step of the environment, in our convention."""
         raw, reward, terminated, truncated, info = self.env.step(action)
+        self.info = info
         next_obs = obs = self.prepare(raw)
         valid = np.ones(len(obs), dtype=bool)
         done = terminated | truncated
@@ -124,3 +129,12 @@ def _length(batch: Any) -> int:
     while isinstance(batch, dict | tuple):
         batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
     return len(batch)
+
+
+def envpool() -> Any:
+    """The EnvPool module, which has MiniGrid and Atari, or how to get it."""
+    try:
+        import envpool as pool
+    except ImportError as error:
+        raise UserError("EnvPool is not installed: pip install 'surprise-memory[minigrid,atari]'.") from error
+    return pool

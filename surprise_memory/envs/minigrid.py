@@ -4,21 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from surprise_memory.envs.base import Array, Step, Transitions
+from surprise_memory.envs.base import Array, Step, Transitions, envpool
 from surprise_memory.types import UserError
 
 # Tasks whose mission changes from episode to episode; elsewhere it is constant and carries nothing.
 SPOKEN = ("BabyAI", "MiniGrid-Fetch", "MiniGrid-GoTo", "MiniGrid-PutNear", "MiniGrid-LockedRoom", "MiniGrid-KeyCorridor")
 WORDS = 64  # buckets of the mission's hashed bag of words
-
-
-def envpool() -> Any:
-    """The EnvPool module, or how to get it."""
-    try:
-        import envpool as pool
-    except ImportError as error:
-        raise UserError("EnvPool is not installed: pip install 'surprise-memory[minigrid]'.") from error
-    return pool
 
 
 def ids() -> list[str]:

@@ -1,0 +1,48 @@
+"""The paper's tables as presets, and what leaving the task's reward out means."""
+
+import fakes
+import pytest
+import torch
+from gymnasium import spaces
+
+from surprise_memory.agents.ppo import PPO, PPOConfig
+from surprise_memory.config import PRESETS
+
+
+@pytest.mark.parametrize(
+    ("env", "envs", "minibatches", "clip", "steps", "ext_coef"),
+    [
+        ("MiniGrid-DoorKey-16x16-v0", 64, 64, 0.2, 10_000_000, 2),
+        ("NoisyTV/MiniWorld-MazeS3Fast-v0", 64, 64, 0.1, 4_000_000, 2),
+        ("MiniWorld-FourRooms-v0", 64, 64, 0.1, 100_000_000, 0),
+        ("MontezumaRevenge", 128, 4, 0.1, 12_500_000, 2),
+    ],
+)
+def test_the_papers_tables(env, envs, minibatches, clip, steps, ext_coef):
+    run = PRESETS["paper"](env)
+    assert (run.envs, run.rollout, run.steps) == (envs, 128, steps)
+    assert (run.ppo.minibatches, run.bonus.minibatches, run.ppo.clip, run.ppo.ext_coef) == (
+        minibatches,
+        minibatches,
+        clip,
+        ext_coef,
+    )
+    assert (run.ppo.lr, run.ppo.lam, run.ppo.gamma_ext, run.ppo.gamma_int, run.ppo.int_coef) == (1e-4, 0.95, 0.999, 0.99, 1)
+
+
+@pytest.mark.parametrize(("ext_coef", "reaches"), [(0.0, False), (2.0, True)])
+def test_without_its_weight_the_tasks_reward_never_reaches_the_agent(ext_coef, reaches):
+    def weights_after(task_reward):
+        torch.manual_seed(0)
+        agent = PPO((3,), spaces.Discrete(2), PPOConfig(hidden=8, minibatches=2, epochs=2, ext_coef=ext_coef), True)
+        chunk = fakes.chunk_of(torch.randn(6, 4, 3))
+        for t in range(6):
+            action, notes = agent.act(chunk.obs[t])
+            chunk.action[t] = action
+            for name, note in notes.items():
+                chunk.notes.setdefault(name, torch.zeros(6, 4))[t] = note
+        chunk.reward[:] = task_reward * torch.rand(6, 4)
+        agent.update(chunk, torch.rand(6, 4))
+        return torch.cat([p.flatten() for p in agent.policy.parameters()]).detach()
+
+    assert torch.equal(weights_after(0.0), weights_after(5.0)) != reaches
