@@ -16,13 +16,20 @@ from surprise_memory.pictures import plotting
 from surprise_memory.rundir import RunDir, read_json
 
 HERE = Path(__file__).parent
-KEPT = ("step", "charts/", "intrinsic/", "losses/entropy")
-COLOURS = {"none": "#777777", "rnd": "#c46a1b", "rnd+sm": "#1b6fc4"}
-SOLVED = 0.9
+KEPT = ("step", "charts/", "intrinsic/", "losses/entropy", "noisy_tv/")
+COLOURS = {"": "#777777", "none": "#c46a1b", "sm": "#1b6fc4", "m": "#7a4fb5", "w": "#2f8f5b", "counts": "#b03a5b"}
+SOLVED = {"MiniGrid-KeyCorridorS4R3-v0": 0.5}
+TV = "NoisyTV-MiniGrid-DoorKey-8x8-v0"
+
+
+def colour(method: str) -> str:
+    """Grey without a bonus, orange for a generator alone, others by memory."""
+    generator, _, memory = method.partition("+")
+    return COLOURS["" if generator == "none" else memory or "none"]
 
 
 def take(run: Path, env: str) -> None:
-    """Copy what a reader needs of a run."""
+    """Copy what a reader needs of a run, which must be named METHOD-PRESET-SEED."""
     target = HERE / env / run.name
     target.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "eval.json", "versions.txt"):
@@ -49,7 +56,8 @@ def cells(env: Path) -> dict[tuple[str, str], list[RunDir]]:
 
 def solved_at(run: RunDir) -> str:
     """Steps until the last 128 training episodes returned SOLVED; the first 0.2 M steps have too few episodes to count."""
-    steps = [r["step"] for r in run.rows() if r.get("charts/return_128", 0) >= SOLVED and r["step"] > 200_000]
+    enough = SOLVED.get(run.path.parent.name, 0.9)
+    steps = [r["step"] for r in run.rows() if r.get("charts/return_128", 0) >= enough and r["step"] > 200_000]
     return f"{steps[0] / 1e6:.2f} M" if steps else "never"
 
 
@@ -69,25 +77,85 @@ def table(env: Path) -> str:
     return "\n".join(lines)
 
 
+def panels(env: Path) -> dict[str, dict[str, list[RunDir]]]:
+    """What is drawn together, by title: the presets of one generator, or the generators of one preset, each beside no bonus."""
+    found = cells(env)
+    generators = sorted({method.partition("+")[0] for method, _ in found} - {"none"})
+    if len(generators) == 1:
+        return {f"preset {p}": {m: runs for (m, q), runs in found.items() if q == p} for p in sorted({p for _, p in found})}
+    plain = found.get(("none", "default"), [])
+    drawn = {g: {"none": plain} for g in generators}
+    for (method, preset), runs in found.items():
+        if method != "none" and preset == "default":
+            drawn[method.partition("+")[0]][method] = runs
+    return drawn
+
+
 def curves(env: Path) -> Path:
     """Return of the last 128 training episodes, and the scaled bonus, over steps; a line for each seed."""
-    plt = plotting()
-    presets = sorted({preset for _, preset in cells(env)})
-    figure, axes = plt.subplots(2, len(presets), figsize=(5.2 * len(presets), 5.6), layout="constrained", squeeze=False)
-    for column, preset in enumerate(presets):
-        for (method, kind), runs in cells(env).items():
-            for i, run in enumerate(runs if kind == preset else []):
+    plt, together = plotting(), panels(env)
+    figure, axes = plt.subplots(2, len(together), figsize=(3.9 * len(together), 5.4), layout="constrained", squeeze=False)
+    for column, (title, methods) in enumerate(together.items()):
+        for method, runs in methods.items():
+            for i, run in enumerate(runs):
                 rows = [r for r in run.rows() if r["step"] > 200_000]
-                style = {"color": COLOURS.get(method, "k"), "lw": 1.6, "label": method if i == 0 else None}
+                style = {"color": colour(method), "lw": 1.5, "label": method if i == 0 else None}
                 for axis, name in zip(axes[:, column], ("charts/return_128", "intrinsic/reward_norm"), strict=True):
                     paired = [(r["step"] / 1e6, r[name]) for r in rows if name in r]
                     if paired:
                         axis.plot(*zip(*paired, strict=True), **style)
-        axes[0, column].set(title=f"preset {preset}: return of the last 128 episodes", ylim=(-0.03, 1.03))
+        axes[0, column].set(title=f"{title}: return of the last 128 episodes", ylim=(-0.03, 1.03))
         axes[1, column].set(title="mean scaled bonus per step", xlabel="million steps", yscale="log")
         axes[0, column].legend(frameon=False)
     path = HERE.parent / "docs" / f"curves-{env.name}.png"
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+    return path
+
+
+def at_the_end(run: RunDir, name: str) -> float:
+    """Mean over the last quarter of a run."""
+    rows = [r[name] for r in run.rows() if name in r]
+    return float(np.mean(rows[-len(rows) // 4 :])) if rows else float("nan")
+
+
+def noise_table() -> str:
+    """Markdown: how much each method watches the noisy TV, and what it is paid there."""
+    columns = ["method", "preset", "seeds", "steps watched, last quarter, by seed", "bonus there, z, first rollout"]
+    columns += ["share of all bonus, last quarter"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for (method, preset), runs in cells(HERE / TV).items():
+        shares = ", ".join(f"{100 * at_the_end(run, 'noisy_tv/share'):.0f} %" for run in runs)
+        z = np.mean([next((r["noisy_tv/z"] for r in run.rows() if "noisy_tv/z" in r), np.nan) for run in runs])
+        pay = np.mean([at_the_end(run, "noisy_tv/pay_share") for run in runs])
+        paid = "" if np.isnan(pay) else f"{100 * pay:.0f} %"
+        lines.append(f"| `{method}` | {preset} | {len(runs)} | {shares} | {'' if np.isnan(z) else f'{z:.2f}'} | {paid} |")
+    return "\n".join(lines)
+
+
+def noise_curves() -> Path:
+    """The share of steps that watch the TV, and the bonus there, over steps: one column for each generator."""
+    plt, found = plotting(), cells(HERE / TV)
+    generators = sorted({method.partition("+")[0] for method, _ in found} - {"none"})
+    figure, axes = plt.subplots(2, len(generators), figsize=(3.3 * len(generators), 5.2), layout="constrained", squeeze=False)
+    for column, generator in enumerate(generators):
+        for (method, preset), runs in found.items():
+            if method.partition("+")[0] not in (generator, "none"):
+                continue
+            dashed = preset != "default"
+            for i, run in enumerate(runs):
+                label = f"{method}{', preset noisy' if dashed else ''}" if i == 0 else None
+                style = {"color": colour(method), "lw": 1.5, "ls": "--" if dashed else "-", "label": label}
+                for axis, name in zip(axes[:, column], ("noisy_tv/share", "noisy_tv/z"), strict=True):
+                    paired = [(r["step"] / 1e6, r[name]) for r in run.rows() if name in r]
+                    if paired:
+                        axis.plot(*zip(*paired, strict=True), **style)
+        axes[0, column].set(title=f"{generator}: share of steps that watch", ylim=(0, 1.02))
+        axes[0, column].axhline(1 / 7, color="#bbbbbb", lw=0.8)
+        axes[1, column].set(title="bonus there, z", xlabel="million steps")
+        axes[0, column].legend(frameon=False, fontsize=7)
+    path = HERE.parent / "docs" / "noisy-tv.png"
+    figure.savefig(path, dpi=100)
     plt.close(figure)
     return path
 
@@ -123,3 +191,4 @@ if __name__ == "__main__":
         for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "doctor")):
             print(f"### {env.name}\n\n{table(env)}\n\n{curves(env)}\n")
         print(doctor_table())
+        print(f"\n{noise_table()}\n\n{noise_curves()}")

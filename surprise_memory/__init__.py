@@ -1,7 +1,8 @@
-"""surprise-memory: exploration that is not fooled by noise. Start with `Bonus`."""
+"""surprise-memory: explore by the novelty of surprises instead of their size. Start with `Bonus`."""
 
-from surprise_memory.bonus import Bonus, BonusConfig
+from surprise_memory.bonus import Bonus
 from surprise_memory.memory import CountsConfig, Memory, MemoryConfig, register_memory
+from surprise_memory.methods import BonusConfig
 from surprise_memory.surprise import (
     AEConfig,
     DisagreementConfig,

@@ -16,7 +16,7 @@ pays a rollout, learns from it, and updates the running statistics. For your own
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,46 +24,12 @@ from gymnasium import Space
 from torch import Tensor, nn
 from torch.linalg import vector_norm
 
-from surprise_memory.memory import MEMORIES, CountsConfig, MemoryConfig
+from surprise_memory.memory import MEMORIES
+from surprise_memory.methods import BonusConfig, check_method, split_method
 from surprise_memory.nets import is_image
 from surprise_memory.normalise import ObsScale, ObsWhitener, RewardScaler
-from surprise_memory.surprise import SURPRISES, Actions, AEConfig, DisagreementConfig, ICMConfig, NGUConfig, RNDConfig
-from surprise_memory.types import Chunk, UserError, choose, require, unknown
-
-
-@dataclass(frozen=True)
-class BonusConfig:
-    """The intrinsic reward and how it learns."""
-
-    rnd: RNDConfig = field(default_factory=RNDConfig)
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
-    icm: ICMConfig = field(default_factory=ICMConfig)
-    ngu: NGUConfig = field(default_factory=NGUConfig)
-    ae: AEConfig = field(default_factory=AEConfig)
-    disagreement: DisagreementConfig = field(default_factory=DisagreementConfig)
-    counts: CountsConfig = field(default_factory=CountsConfig)
-    obs_norm: str = "whiten"
-    """What the generator sees: whiten (running mean and std, clipped at 5) or scale (times obs_scale)."""
-    obs_scale: float = 0.3
-    """The factor of obs_norm = scale."""
-    power: int = 1
-    """Reward |v|^power; the paper has 1, most code 2. The same for a generator with and without memory."""
-    loss: str = "squared"
-    """The generator's loss: norm (as printed) or squared."""
-    gamma: float = 0.99
-    """Discount of the return whose std scales the reward."""
-    scale_momentum: float | None = 0.9
-    """Window of that std and of NGU's statistics: 0.9 is about the last ten rollouts, None (the paper) the whole past."""
-    lr: float = 1e-4
-    """Adam's rate for the generator."""
-    memory_lr: float = 1e-3
-    """Adam's rate for the memory's Q, V and W."""
-    epochs: int = 4
-    """Passes over a rollout."""
-    minibatches: int = 16
-    """Updates per pass."""
-    proportion: float = 0.25
-    """Share of a rollout drawn in each pass."""
+from surprise_memory.surprise import SURPRISES, Actions, Expectation
+from surprise_memory.types import Chunk, UserError, choose, require
 
 
 @dataclass(frozen=True)
@@ -108,28 +74,6 @@ def last_frame(obs: Tensor) -> Tensor:
     return (obs[..., -3:, :, :].float() * weights).sum(-3, keepdim=True)
 
 
-def split_method(method: str) -> tuple[str, str]:
-    """'rnd+sm' -> ('rnd', 'sm'); a generator alone has memory 'none'."""
-    surprise, _, memory = method.partition("+")
-    return surprise, memory or "none"
-
-
-def methods() -> dict[str, str]:
-    """Every method and its line of help."""
-    table = {"none": "no bonus: plain PPO"}
-    for surprise, entry in SURPRISES.items():
-        table[surprise] = entry.about
-        if entry.takes_memory:
-            table |= {f"{surprise}+{name}": memory.about for name, memory in MEMORIES.items() if name != "none"}
-    return table
-
-
-def check_method(method: str) -> None:
-    """Refuse a method that does not exist."""
-    if method not in methods():
-        raise UserError(unknown(method, list(methods()), "method") + " `surprise-memory methods` lists them all.")
-
-
 class Bonus(nn.Module):
     """An intrinsic reward. Networks, optimiser, statistics and stream are in its state_dict; M is in the carry."""
 
@@ -155,7 +99,8 @@ class Bonus(nn.Module):
         require(c.power in (1, 2), "power", c.power, "1 or 2")
         require(0 < c.proportion <= 1, "proportion", c.proportion, "above 0 and at most 1")
         require(c.epochs >= 1 and c.minibatches >= 1, "epochs, minibatches", (c.epochs, c.minibatches), "at least 1")
-        require(c.lr > 0 and c.memory_lr > 0, "lr, memory_lr", (c.lr, c.memory_lr), "above 0")
+        rates = (c.lr, c.memory_lr, c.expect_lr)
+        require(min(rates) > 0, "lr, memory_lr, expect_lr", rates, "above 0")
         choose({"norm": 0, "squared": 0}, c.loss, "loss")
         self.method, self.num_envs, self.obs_shape = method, num_envs, tuple(obs_shape)
         surprise, memory = split_method(method)
@@ -166,13 +111,16 @@ class Bonus(nn.Module):
             torch.manual_seed(seed)
             self.surprise = SURPRISES[surprise].make(shape, action_space, c)
             self.memory = MEMORIES[memory].make(self.surprise.n, c)
+            self.expectation = Expectation(shape, Actions(action_space)) if c.expect else None
         self.power = self.memory.power or self.surprise.power or c.power
-        self.encode_action = Actions(action_space).encode if "action" in self.surprise.sees else None
+        self.sees = set(self.surprise.sees) | ({"obs", "action"} if c.expect else set())
+        self.encode_action = Actions(action_space).encode if "action" in self.sees else None
         see: dict[str, ObsWhitener | ObsScale] = {"whiten": ObsWhitener(shape), "scale": ObsScale(c.obs_scale)}
         self.see = choose(see, c.obs_norm, "obs_norm")
         self.scaler = RewardScaler(num_envs, c.gamma, c.scale_momentum)
         self.generator = torch.Generator().manual_seed(seed)
-        groups = [(self.surprise, c.lr), (self.memory, c.memory_lr)]
+        groups: list[tuple[nn.Module, float]] = [(self.surprise, c.lr), (self.memory, c.memory_lr)]
+        groups += [(self.expectation, c.expect_lr)] if self.expectation else []
         learn = [{"params": [p for p in m.parameters() if p.requires_grad], "lr": lr} for m, lr in groups]
         # eps 1e-8: PPO's usual 1e-5 stalls losses whose gradients are small per parameter.
         self.optimiser = torch.optim.Adam([g for g in learn if g["params"]], eps=1e-8, fused=True)
@@ -189,20 +137,26 @@ class Bonus(nn.Module):
     @torch.no_grad()
     def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
         """The raw reward (T, B) of a chunk, the trace behind it, and the memory after it. Nothing moves."""
-        pieces = [self.surprise.prepare(self._look(chunk, rows)) for rows in torch.arange(chunk.valid.numel()).split(4096)]
+        looks = [self._look(chunk, rows) for rows in torch.arange(chunk.valid.numel()).split(4096)]
+        pieces = [self.surprise.prepare(look) for look in looks]
         inputs = {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
         u = torch.cat([self.surprise(piece) for piece in pieces]).unflatten(0, chunk.shape)
         u = torch.where(chunk.valid[..., None], u, 0.0)  # what never happened may hold anything, even NaN
         v, q, log, remembered = self.memory(u, chunk.first, chunk.valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
         reward, notes, visited = self.surprise.pay(e, inputs, chunk.first, chunk.valid, carry.surprise)
+        if self.expectation:
+            known = {f"known_{name}": torch.cat([look[name] for look in looks]) for name in ("obs", "action")}
+            expected = torch.cat([self.expectation(look["obs"], look["action"]) for look in looks]).unflatten(0, chunk.shape)
+            inputs, notes = inputs | known | {"found": reward.flatten()}, notes | {"expected": expected}
+            reward = (reward - expected).clamp(min=0)
         trace = Trace(u, q, v, e, inputs, notes, log)
         return torch.where(chunk.valid, reward, 0.0), trace, Carry(visited, remembered)
 
     def _look(self, chunk: Chunk, rows: Tensor) -> dict[str, Tensor]:
         """What the generator sees of some flattened steps: normalised observations, actions as numbers."""
         seen = {}
-        for name in self.surprise.sees:
+        for name in self.sees:
             column = getattr(chunk, name).flatten(0, 1)[rows]
             seen[name] = self.encode_action(column) if name == "action" and self.encode_action else self.see(self.frame(column))
         return seen
@@ -211,6 +165,8 @@ class Bonus(nn.Module):
         """L_SG, L_M, L_W on some flattened steps (K,), with today's weights and the memories of back then."""
         inputs = {name: column[rows] for name, column in trace.inputs.items()}
         u, losses = self.surprise.losses(inputs, self.config.loss, self.generator)
+        if self.expectation:
+            losses["expect"] = self.expectation.loss(inputs["known_obs"], inputs["known_action"], inputs["found"])
         return losses | self.memory.losses(u, rows, trace.log)
 
     # --- moving -------------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from surprise_memory.bonus import methods
 from surprise_memory.checkpoint import restore
 from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.envs import list_envs
+from surprise_memory.methods import methods
 from surprise_memory.progress import Progress, rich_console
 from surprise_memory.rundir import RunDir, read_json, write_atomically
 from surprise_memory.train import build, train, write_eval
@@ -63,6 +63,7 @@ def parse_run(argv: list[str], command: str, about: str | None, more: Options) -
     """ENV and the options of a run, defaults from its preset, and some options more."""
     env = argv[0] if argv and not argv[0].startswith("-") else _peek(argv, "--env") or NOWHERE
     default = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")(env)
+    argv = [part for word in argv for part in (word.split("=", 1) if word.startswith("--steps=") else [word])]
     argv = [str(count(word)) if i and argv[i - 1] == "--steps" else word for i, word in enumerate(argv)]
     argv = argv if not argv or argv[0].startswith("-") else ["--env", *argv]  # the first bare word is the environment
     flat = tyro.conf.arg(name="")
@@ -164,7 +165,7 @@ def methods_command() -> None:
 
 def bench_command(
     env: str = "MiniGrid-DoorKey-16x16-v0",
-    preset: Literal["default", "paper", "released-code", "debug"] = "paper",
+    preset: Literal["default", "noisy", "paper", "released-code", "debug"] = "paper",
     rollouts: int = 3,
     threads: int = 1,
     all: bool = False,
@@ -253,7 +254,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         if not argv or argv[0] in ("-h", "--help"):
-            print("surprise-memory: exploration that is not fooled by noise\n")
+            print("surprise-memory: explore by the novelty of surprises instead of their size\n")
             for name, command in COMMANDS.items():
                 print(f"  {name:9} {(command.__doc__ or '').splitlines()[0]}")
             print("\nsurprise-memory COMMAND --help tells more.")

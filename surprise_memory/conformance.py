@@ -17,8 +17,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from surprise_memory.bonus import BonusConfig
 from surprise_memory.memory import Memory
+from surprise_memory.methods import BonusConfig
 from surprise_memory.surprise import Actions, Surprise
 from surprise_memory.types import UserError
 

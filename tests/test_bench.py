@@ -11,10 +11,10 @@ from torch import nn
 from surprise_memory import bench
 from surprise_memory.bench import products, report
 from surprise_memory.bench.laps import PARTS
-from surprise_memory.bonus import methods
 from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
 from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.methods import methods
 from surprise_memory.train import build
 from surprise_memory.types import UserError
 

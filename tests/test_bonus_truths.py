@@ -5,9 +5,11 @@ import dataclasses
 import io
 from dataclasses import replace
 
+import fakes
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, RNDConfig, UserError
 from surprise_memory.normalise import ObsWhitener, RewardScaler, RunningMoments
@@ -19,8 +21,8 @@ SMALL = BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d, w_hidden=10), epochs=2, 
 PLAN = ("ssexsssss", "sssssssex", "sssesssss")  # s a step, e an episode's last, x a row that never happened
 
 
-def make(method="rnd+sm", seed=0, num_envs=B, **options):
-    return Bonus(method, (K,), num_envs, replace(SMALL, **options), seed=seed)
+def make(method="rnd+sm", seed=0, num_envs=B, action_space=None, **options):
+    return Bonus(method, (K,), num_envs, replace(SMALL, **options), seed=seed, action_space=action_space)
 
 
 def chunk_of(states, plan=PLAN, opening=True):
@@ -613,3 +615,60 @@ def test_a_time_limit_whose_end_value_is_true_costs_nothing():
     ends[3] = True
     torch.testing.assert_close(gae(ones, value, value[0], ends, ones.bool(), gamma, 0.95, value), 0 * ones)
     assert (gae(ones, value, value[0], ends, ones.bool(), gamma, 0.95)[3] < -1).all()
+
+
+# --- expectation --------------------------------------------------------------------------------------------------------------
+
+
+def expecting(method="rnd+sm", seed=0, **options):
+    return make(method, seed, action_space=spaces.Discrete(3), expect=True, **options)
+
+
+def test_only_what_exceeds_the_expectation_is_paid():
+    plain, (chunk,) = make(), chunks(1)
+    bonus = expecting()
+    usual, _, _ = plain(chunk, plain.start())
+    raw, trace, _ = bonus(chunk, bonus.start())
+    assert torch.equal(trace.inputs["found"].unflatten(0, chunk.shape)[chunk.valid], usual[chunk.valid])
+    expected = (usual - trace.notes["expected"]).clamp(min=0)
+    assert torch.equal(raw[chunk.valid], expected[chunk.valid]) and not raw[~chunk.valid].any()
+    with torch.no_grad():
+        bonus.expectation.net[-1].bias.fill_(-1000)  # nothing is expected: everything is paid, and 1000 more
+    assert (bonus(chunk, bonus.start())[0][chunk.valid] > 500).all()
+
+
+def test_an_action_whose_outcome_is_always_new_is_soon_no_news():
+    """Action 2 is a television. At first it gets nearly all of the bonus; once that is expected, hardly any."""
+    bonus = expecting("rnd", num_envs=8, obs_norm="scale", obs_scale=1.0, lr=1e-6, expect_lr=1e-2, epochs=4, minibatches=8)
+    draws, still = torch.Generator().manual_seed(0), torch.full((32, 8, K), 0.2)
+
+    def rollout():
+        action = torch.randint(0, 3, (32, 8), generator=draws)
+        noise = 4 * torch.randn(32, 8, K, generator=draws)
+        chunk = fakes.chunk_of(torch.where((action == 2)[..., None], noise, still))
+        return replace(chunk, obs=still, action=action)
+
+    carry = bonus.start()
+    for _ in range(40):
+        _, _, carry = bonus.absorb(chunk := rollout(), carry)
+    raw, trace, _ = bonus(chunk, carry)
+    watched, norm = chunk.action == 2, trace.surprise_norm
+    assert norm[watched].mean() > 3 * norm[~watched].mean()
+    assert raw[watched].mean() < 0.3 * norm[watched].mean()
+
+
+def test_the_expectation_learns_from_its_own_loss_alone():
+    bonus, (chunk,) = expecting(), chunks(1)
+    _, trace, _ = bonus(chunk, bonus.start())
+    losses = bonus.losses(trace, chunk.valid_rows())
+    losses["expect"].backward()
+    assert all(p.grad is not None for p in bonus.expectation.parameters())
+    assert all(p.grad is None for m in (bonus.surprise, bonus.memory) for p in m.parameters())
+    bonus.zero_grad()
+    sum(loss for name, loss in bonus.losses(trace, chunk.valid_rows()).items() if name != "expect").backward()
+    assert all(p.grad is None for p in bonus.expectation.parameters())
+
+
+def test_an_expectation_needs_to_know_the_actions():
+    with pytest.raises(UserError, match="action_space"):
+        make(expect=True)

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from surprise_memory import checkpoint
-from surprise_memory.bonus import methods
 from surprise_memory.checkpoint import read_checkpoint
 from surprise_memory.cli import count, main
 from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
+from surprise_memory.methods import methods
 from surprise_memory.rundir import RunDir
 from surprise_memory.train import train
 from surprise_memory.types import UserError
@@ -241,6 +241,12 @@ def test_box_and_discrete_actions(tmp_path, env, method):
     assert main(["train", env, *DEBUG, "--method", method, "--eval-episodes", "1", "--run-dir", str(tmp_path / "r")]) == 0
 
 
+@pytest.mark.parametrize("words", [["--steps", "1k"], ["--steps=1k"]])
+def test_steps_are_read_with_and_without_an_equals_sign(tmp_path, words):
+    assert main(["train", TOY, "--preset", "debug", "--method", "none", *words, "--run-dir", str(tmp_path / "r")]) == 0
+    assert json.loads((tmp_path / "r/config.json").read_text())["steps"] == 1000
+
+
 @pytest.mark.parametrize("method", ["none", "rnd", "rnd+sm"])
 def test_atari_trains(tmp_path, method):
     words = ["--method", method, "--steps", "128", "--eval-episodes", "0", "--run-dir", str(tmp_path / "r")]
@@ -278,7 +284,7 @@ def test_videos_of_other_kinds_are_refused(tmp_path, capsys):
     assert "neither an .mp4 nor a .gif" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("preset", ["paper", "released-code", "default"])
+@pytest.mark.parametrize("preset", ["paper", "released-code", "default", "noisy"])
 def test_every_preset_runs(tmp_path, preset):
     small = [
         "--preset",

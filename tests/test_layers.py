@@ -11,6 +11,7 @@ LEVELS = [
     {"nets", "returns", "buffers", "rundir", "stats"},
     {"normalise"},
     {"memory", "surprise", "envs"},
+    {"methods"},
     {"bonus"},
     {"agents", "conformance"},
     {"config", "evaluate"},

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
-from surprise_memory.bonus import methods
 from surprise_memory.checkpoint import read_checkpoint, restore
 from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.evaluate import evaluate
+from surprise_memory.methods import methods
 from surprise_memory.rundir import RunDir
 from surprise_memory.train import Loop, build, collect, train, warm_up
 from surprise_memory.types import UserError

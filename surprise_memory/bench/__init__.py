@@ -13,9 +13,9 @@ import torch
 
 from surprise_memory.bench.laps import Entrant, clock_for
 from surprise_memory.bench.report import memory_bytes, print_all, print_bench, relative, results, settings
-from surprise_memory.bonus import methods
 from surprise_memory.config import PRESETS, RunConfig
 from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.methods import methods
 from surprise_memory.types import choose, require
 
 METHODS = ("none", "rnd", "rnd+sm")

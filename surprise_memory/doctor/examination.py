@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from surprise_memory.bonus import split_method
 from surprise_memory.config import RunConfig
 from surprise_memory.doctor.measures import t_interval
 from surprise_memory.doctor.stream import Values, held_out, observe
 from surprise_memory.doctor.verdict import Diagnosis, Estimate, Measures, verdict
+from surprise_memory.methods import split_method
 from surprise_memory.types import UserError, require
 
 Progress = Callable[[str, float], None]

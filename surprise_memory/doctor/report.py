@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surprise_memory.bonus import split_method
 from surprise_memory.doctor.verdict import Diagnosis, Estimate
+from surprise_memory.methods import split_method
 from surprise_memory.types import UserError
 
 if TYPE_CHECKING:

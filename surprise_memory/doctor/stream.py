@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from surprise_memory.bonus import Bonus, Trace, last_frame, split_method
+from surprise_memory.bonus import Bonus, Trace, last_frame
 from surprise_memory.config import RunConfig
 from surprise_memory.doctor import measures as measure
 from surprise_memory.doctor.measures import Array
 from surprise_memory.envs import make_vec
+from surprise_memory.methods import split_method
 from surprise_memory.nets import is_image
 from surprise_memory.returns import discounted_filter
 from surprise_memory.train import Loop, RandomAgent, check_finite, collect

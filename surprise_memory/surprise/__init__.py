@@ -8,6 +8,7 @@ from gymnasium import Space
 from surprise_memory.surprise.ae import AE, AEConfig
 from surprise_memory.surprise.base import Actions, Surprise
 from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
+from surprise_memory.surprise.expectation import Expectation
 from surprise_memory.surprise.icm import ICM, ICMConfig
 from surprise_memory.surprise.ngu import NGU, NGUConfig
 from surprise_memory.surprise.rnd import RND, RNDConfig
@@ -65,6 +66,7 @@ __all__ = [
     "Actions",
     "Disagreement",
     "DisagreementConfig",
+    "Expectation",
     "ICMConfig",
     "NGUConfig",
     "RNDConfig",
