@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 KEPT = ("step", "charts/", "intrinsic/", "losses/entropy", "noisy_tv/")
 COLOURS = {"": "#777777", "none": "#c46a1b", "sm": "#1b6fc4", "m": "#7a4fb5", "w": "#2f8f5b", "counts": "#b03a5b"}
 SOLVED = {"MiniGrid-KeyCorridorS4R3-v0": 0.5}
+LINES = {"default": ("-", ""), "noisy": ("--", ", preset noisy"), "default_expect": (":", ", expect")}
 TV = "NoisyTV-MiniGrid-DoorKey-8x8-v0"
 
 
@@ -142,10 +143,9 @@ def noise_curves() -> Path:
         for (method, preset), runs in found.items():
             if method.partition("+")[0] not in (generator, "none"):
                 continue
-            dashed = preset != "default"
+            line, more = LINES[preset]
             for i, run in enumerate(runs):
-                label = f"{method}{', preset noisy' if dashed else ''}" if i == 0 else None
-                style = {"color": colour(method), "lw": 1.5, "ls": "--" if dashed else "-", "label": label}
+                style = {"color": colour(method), "lw": 1.5, "ls": line, "label": f"{method}{more}" if i == 0 else None}
                 for axis, name in zip(axes[:, column], ("noisy_tv/share", "noisy_tv/z"), strict=True):
                     paired = [(r["step"] / 1e6, r[name]) for r in run.rows() if name in r]
                     if paired:
