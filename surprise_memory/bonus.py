@@ -137,7 +137,7 @@ class Bonus(nn.Module):
     @torch.no_grad()
     def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
         """The raw reward (T, B) of a chunk, the trace behind it, and the memory after it. Nothing moves."""
-        looks = [self._look(chunk, rows) for rows in torch.arange(chunk.valid.numel()).split(4096)]
+        looks = [self._look(chunk, slice(start, start + 4096)) for start in range(0, chunk.valid.numel(), 4096)]
         pieces = [self.surprise.prepare(look) for look in looks]
         inputs = {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
         u = torch.cat([self.surprise(piece) for piece in pieces]).unflatten(0, chunk.shape)
@@ -153,7 +153,7 @@ class Bonus(nn.Module):
         trace = Trace(u, q, v, e, inputs, notes, log)
         return torch.where(chunk.valid, reward, 0.0), trace, Carry(visited, remembered)
 
-    def _look(self, chunk: Chunk, rows: Tensor) -> dict[str, Tensor]:
+    def _look(self, chunk: Chunk, rows: slice) -> dict[str, Tensor]:
         """What the generator sees of some flattened steps: normalised observations, actions as numbers."""
         seen = {}
         for name in self.sees:
