@@ -28,6 +28,7 @@ from surprise_memory.memory import MEMORIES
 from surprise_memory.methods import BonusConfig, check_method, split_method
 from surprise_memory.nets import is_image
 from surprise_memory.normalise import ObsScale, ObsWhitener, RewardScaler
+from surprise_memory.shell import Shell
 from surprise_memory.surprise import SURPRISES, Actions, Expectation
 from surprise_memory.types import Chunk, UserError, choose, require
 
@@ -75,7 +76,7 @@ def last_frame(obs: Tensor) -> Tensor:
 
 
 class Bonus(nn.Module):
-    """An intrinsic reward. Networks, optimiser, statistics and stream are in its state_dict; M is in the carry."""
+    """An intrinsic reward. All that lasts is in its state_dict; what episodes leave behind is in the carry, kept by `step`."""
 
     rollouts: Tensor
 
@@ -125,7 +126,7 @@ class Bonus(nn.Module):
         # eps 1e-8: PPO's usual 1e-5 stalls losses whose gradients are small per parameter.
         self.optimiser = torch.optim.Adam([g for g in learn if g["params"]], eps=1e-8, fused=True)
         self.register_buffer("rollouts", torch.tensor(0))
-        self.shell = _Shell()
+        self.shell = Shell()
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -244,13 +245,15 @@ class Bonus(nn.Module):
     # --- state --------------------------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The optimiser and the random stream ride along in `state_dict()`."""
-        return {"optimiser": self.optimiser.state_dict(), "generator": self.generator.get_state()}
+        """The optimiser, the random stream and what `step` has seen ride along in `state_dict()`."""
+        state = {"optimiser": self.optimiser.state_dict(), "generator": self.generator.get_state()}
+        return state | {"shell": self.shell.state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """The other half of get_extra_state."""
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))  # torch would share the moments
         self.generator.set_state(state["generator"])
+        self.shell.load(state["shell"], self.start())
 
     # --- the shell for other people's loops ---------------------------------------------------------------------------
 
@@ -276,31 +279,3 @@ class Bonus(nn.Module):
         _, report, self.shell.carry = self.absorb(self.shell.chunk(), self.shell.opening)
         self.shell.rows, self.shell.opening = [], self.shell.carry
         return report
-
-
-class _Shell:
-    """What `Bonus.step` keeps between calls: the rows since the last update and the running memory."""
-
-    def __init__(self) -> None:
-        self.rows: list[Chunk] = []
-        self.first: Tensor | None = None
-        self.carry: Carry | None = None
-        self.opening: Carry | None = None  # the memory before the first of the rows
-
-    def record(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any) -> Chunk:
-        """Turn one vector step into a chunk of T = 1 and keep it."""
-        ended = torch.as_tensor(done, dtype=torch.bool)
-        happened = torch.ones_like(ended) if valid is None else torch.as_tensor(valid, dtype=torch.bool)
-        columns = [torch.as_tensor(x)[None] for x in (obs, action, next_obs)]
-        no = torch.zeros_like(ended)[None]
-        assert self.first is not None
-        row = Chunk(columns[0], columns[1], no.float(), columns[2], ended[None], no, self.first[None], happened[None], {})
-        # After an end comes a first; a row that never happened stands between them and hands `first` on.
-        self.first = ended | ~happened
-        self.rows.append(row)
-        return row
-
-    def chunk(self) -> Chunk:
-        """All rows since the last update as one chunk."""
-        names = self.rows[0].columns()
-        return Chunk(**{name: torch.cat([row.columns()[name] for row in self.rows]) for name in names}, notes={})

@@ -12,7 +12,7 @@ from surprise_memory.bonus import Bonus
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import VecEnv
 from surprise_memory.rundir import RunDir, write_atomically
-from surprise_memory.types import UserError
+from surprise_memory.types import UserError, refill
 
 FORMAT = "surprise-memory checkpoint 1"
 
@@ -71,11 +71,3 @@ def load_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: PPO, bonus:
         loop = make_loop(**state["loop"], memory=refill(loop.memory, state["memory"]))
     loop.steps, loop.recent = state["loop"]["steps"], deque(state["recent"], maxlen=128)
     return loop
-
-
-def refill(empty: Any, saved: Any) -> Any:
-    """`saved`, which went through `dataclasses.asdict`, in the dataclasses of `empty`."""
-    if not dataclasses.is_dataclass(empty):
-        return saved
-    kind: Any = type(empty)
-    return kind(**{f.name: refill(getattr(empty, f.name), saved[f.name]) for f in dataclasses.fields(empty)})

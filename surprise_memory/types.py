@@ -10,8 +10,8 @@ no memory, and they stand only between episodes.
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TypeVar
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -93,3 +93,11 @@ def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Ten
         before[t] = torch.where(first[t], 0, age)
         age = torch.where(valid[t], before[t] + 1, 0)
     return before, age
+
+
+def refill(empty: Any, saved: Any) -> Any:
+    """`saved`, which went through `dataclasses.asdict`, in the dataclasses of `empty`."""
+    if not is_dataclass(empty):
+        return saved
+    kind: Any = type(empty)
+    return kind(**{f.name: refill(getattr(empty, f.name), saved[f.name]) for f in fields(empty)})

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, RNDConfig, UserError
+from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, NGUConfig, RNDConfig, UserError
 from surprise_memory.normalise import ObsWhitener, RewardScaler, RunningMoments
 from surprise_memory.returns import discounted_filter, gae
 
@@ -61,7 +61,10 @@ def differences(a, b, path="it"):
 
 
 def state(bonus):
-    return copy.deepcopy(dict(bonus.state_dict()))
+    """All that lasts but for the rows that `step` has collected."""
+    found = copy.deepcopy(dict(bonus.state_dict()))
+    found.get("_extra_state", {}).pop("shell", None)
+    return found
 
 
 # --- running moments and whitening --------------------------------------------------------------------------------------
@@ -216,7 +219,7 @@ def test_a_warm_up_whitens_first_trains_and_fills_the_filter_but_leaves_the_rewa
     carry, seen = bonus.start(), 0
     for chunk in rollouts:
         twin = make()
-        twin.load_state_dict(state(bonus))
+        twin.load_state_dict(copy.deepcopy(bonus.state_dict()))
         twin.see.absorb(chunk.next_obs[chunk.valid])
         raw, _, _ = twin(chunk, carry)
         _, _, carry = bonus.absorb(chunk, carry, warmup=True)
@@ -672,3 +675,43 @@ def test_the_expectation_learns_from_its_own_loss_alone():
 def test_an_expectation_needs_to_know_the_actions():
     with pytest.raises(UserError, match="action_space"):
         make(expect=True)
+
+
+# --- a loop of one's own, interrupted -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["rnd+sm", "ngu+sm", "rnd+counts"])
+def test_a_loop_that_saves_in_the_middle_of_an_episode_goes_on_as_if_nothing_had_happened(method):
+    def walk(bonus, steps):
+        paid = []
+        for t in steps:
+            draws = torch.Generator().manual_seed(t)
+            obs, after = torch.randn(2, B, K, generator=draws)
+            paid.append(
+                bonus.step(obs, torch.randint(0, 3, (B,), generator=draws), after, torch.tensor([t % 7 == 3, False, t % 5 == 1]))
+            )
+            if t % 8 == 7:
+                bonus.update()
+        return torch.stack(paid)
+
+    def new(seed):
+        return make(method, seed, action_space=spaces.Discrete(3), ngu=NGUConfig(k=2, embedding=3, hidden=4))
+
+    whole, first, second = new(0), new(0), new(1)
+    expected = walk(whole, range(30))
+    walk(first, range(19))
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(walk(second, range(19, 30)), expected[19:])
+
+
+def test_a_loop_may_fill_its_arrays_again():
+    one, two, rng = make(), make(), np.random.default_rng(0)
+    obs = np.zeros((B, K), np.float32)
+    for _ in range(6):
+        obs[:] = rng.normal(size=(B, K))
+        one.step(obs, np.zeros(B, int), obs, np.zeros(B, bool))
+        two.step(obs.copy(), np.zeros(B, int), obs.copy(), np.zeros(B, bool))
+    assert one.update() == two.update()

@@ -8,7 +8,7 @@ import surprise_memory
 ROOT = Path(surprise_memory.__file__).parent
 LEVELS = [
     {"types"},
-    {"nets", "returns", "buffers", "rundir", "stats"},
+    {"nets", "returns", "buffers", "rundir", "stats", "shell"},
     {"normalise"},
     {"memory", "surprise", "envs"},
     {"methods"},
