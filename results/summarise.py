@@ -189,6 +189,7 @@ if __name__ == "__main__":
         take(Path(words.take[0]), words.take[1])
     else:
         for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "doctor")):
-            print(f"### {env.name}\n\n{table(env)}\n\n{curves(env)}\n")
+            drawn = "" if env.name == TV else curves(env)
+            print(f"### {env.name}\n\n{table(env)}\n\n{drawn}\n")
         print(doctor_table())
         print(f"\n{noise_table()}\n\n{noise_curves()}")
