@@ -38,6 +38,15 @@ def unknown(name: str, known: list[str], what: str) -> str:
     return f"Unknown {what} '{name}'.{hint}{allowed}"
 
 
+def enter(table: dict[str, Item], name: str, entry: Item, what: str) -> None:
+    """Put an entry of somebody else's into one of our tables, under a name that can be spelt in a method and is free."""
+    if not name.isidentifier():
+        raise UserError(f"'{name}' cannot name a {what}: use letters, digits and underscores.")
+    if name in table or name == "none":
+        raise UserError(f"There is a {what} '{name}' already: choose another name.")
+    table[name] = entry
+
+
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
     """Refuse an option out of range: its name, its value, and what is allowed."""
     if not ok:

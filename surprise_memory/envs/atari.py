@@ -1,7 +1,7 @@
 """Atari through EnvPool's C++, as in the paper: 4 stacked grey 84 x 84 frames, sticky actions, no life-loss ends.
 
 EnvPool and not ALE's own vector environment: MiniGrid needs EnvPool anyway, so Atari costs no further package (its games
-come with it), and both were checked to give the same frames; docs/environments.md has the comparison.
+come with it), and its frames were checked to be those of ALE under Gymnasium's wrappers: docs/environments.md.
 """
 
 import numpy as np

@@ -1,6 +1,5 @@
 """NoisyTV/<id>: one action turns on a television, and what the agent sees of that step is noise."""
 
-import ast
 from typing import Any
 
 import gymnasium as gym
@@ -70,8 +69,8 @@ class NoisyTV:
         self.env.close()
 
     def _get_state(self) -> dict[str, Any]:
-        return {"env": self.env.get_state(), "rng": str(self.rng.bit_generator.state)}  # type: ignore[attr-defined]
+        return {"env": self.env.get_state(), "rng": self.rng.bit_generator.state}  # type: ignore[attr-defined]
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
-        self.rng.bit_generator.state = ast.literal_eval(state["rng"])
+        self.rng.bit_generator.state = state["rng"]

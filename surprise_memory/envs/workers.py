@@ -41,6 +41,7 @@ class Workers:
         height, width, self.frame_channels = frame
         self.obs_shape: tuple[int, ...] = (self.frame_channels * stack, height, width)
         self.board = Board(self.context, num_envs, self.obs_shape)
+        self.shown: Array = self.board.obs.copy()  # what was last acted on, whole even where a worker dies while writing
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int)
         self.spans = [range(a, b) for a, b in pairwise(bounds.tolist())]
         self.deaths = [0] * len(self.spans)
@@ -97,11 +98,11 @@ class Workers:
         """Start all episodes."""
         for k in self._all("reset"):
             self._replace(k)
-        return self.board.obs.copy()
+        self.shown = self.board.obs.copy()
+        return self.shown
 
     def step(self, action: Array) -> Step:
         """Act in all environments; an ended one begins again at once."""
-        before = self.board.obs.copy()
         self.board.action[:] = action
         dead = self._all("step")
         board = self.board
@@ -111,9 +112,10 @@ class Workers:
         reward, terminated, truncated = board.reward.copy(), board.terminated.astype(bool), board.truncated.astype(bool)
         for k in dead:  # nobody knows what followed: the episode stops where it stood
             rows = self.spans[k]
-            next_obs[rows], reward[rows], terminated[rows], truncated[rows] = before[rows], 0.0, False, True
+            next_obs[rows], reward[rows], terminated[rows], truncated[rows] = self.shown[rows], 0.0, False, True
             self._replace(k)
-        return Step(next_obs, board.obs.copy(), reward, terminated, truncated, np.ones(self.num_envs, bool))
+        self.shown = board.obs.copy()
+        return Step(next_obs, self.shown, reward, terminated, truncated, np.ones(self.num_envs, bool))
 
     def _replace(self, k: int) -> None:
         """Bury worker k and start another in its place."""

@@ -25,7 +25,7 @@ from surprise_memory.memory.base import Memory
 from surprise_memory.memory.counts import Counts, CountsConfig
 from surprise_memory.memory.episodic import EpisodicMemory, KeyLog, Keys
 from surprise_memory.nets import magnitude
-from surprise_memory.types import UserError, choose, require
+from surprise_memory.types import choose, enter, require
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,7 @@ MEMORIES = {
 
 def register_memory(name: str, make: Callable[[int, Any], Memory], about: str) -> None:
     """Put a memory of yours beside ours: `rnd+name`, `icm+name`, ... then work wherever a method is named."""
-    if not name.isidentifier():
-        raise UserError(f"'{name}' cannot name a memory: use letters, digits and underscores.")
-    if name in MEMORIES:
-        raise UserError(f"There is a memory '{name}' already: choose another name.")
-    MEMORIES[name] = Entry(make, about)
+    enter(MEMORIES, name, Entry(make, about), "memory")
 
 
 __all__ = ["MEMORIES", "Counts", "CountsConfig", "Memory", "MemoryConfig", "SurpriseMemory", "register_memory"]

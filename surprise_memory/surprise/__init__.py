@@ -12,7 +12,7 @@ from surprise_memory.surprise.expectation import Expectation
 from surprise_memory.surprise.icm import ICM, ICMConfig
 from surprise_memory.surprise.ngu import NGU, NGUConfig
 from surprise_memory.surprise.rnd import RND, RNDConfig
-from surprise_memory.types import UserError
+from surprise_memory.types import enter
 
 Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Surprise]
 
@@ -49,11 +49,7 @@ SURPRISES = {
 
 def register_surprise(name: str, make: Make, about: str, takes_memory: bool = True) -> None:
     """Put a generator of yours beside ours: `name`, `name+sm`, ... then work wherever a method is named."""
-    if not name.isidentifier():
-        raise UserError(f"'{name}' cannot name a generator: use letters, digits and underscores.")
-    if name in SURPRISES or name == "none":
-        raise UserError(f"There is a generator '{name}' already: choose another name.")
-    SURPRISES[name] = Entry(make, about, takes_memory)
+    enter(SURPRISES, name, Entry(make, about, takes_memory), "generator")
 
 
 __all__ = [
