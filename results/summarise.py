@@ -188,7 +188,7 @@ if __name__ == "__main__":
     if words.take:
         take(Path(words.take[0]), words.take[1])
     else:
-        for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "doctor", "bench")):
+        for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "doctor", "bench", "mnir")):
             drawn = "" if env.name == TV else curves(env)
             print(f"### {env.name}\n\n{table(env)}\n\n{drawn}\n")
         print(doctor_table())

@@ -1,4 +1,4 @@
-"""The command line: train, eval, envs, methods, doctor, bench, show, play."""
+"""The command line: train, eval, envs, methods, doctor, bench, show, play, mnir."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.envs import list_envs
 from surprise_memory.methods import methods
 from surprise_memory.progress import Progress, rich_console
-from surprise_memory.rundir import RunDir, read_json, write_atomically
+from surprise_memory.rundir import RunDir, flatten, read_json, write_atomically
 from surprise_memory.train import build, train, write_eval
 from surprise_memory.types import UserError, choose, require
 
@@ -130,6 +130,14 @@ def load(path: Path) -> tuple[RunConfig, RunDir]:
     return from_dict(RunConfig, read_json(out.config)), out
 
 
+def setting(run: RunConfig) -> str:
+    """A run's method, its preset if that is not the default, and what was changed from it, for a label."""
+    usual = flatten(dataclasses.asdict(choose(PRESETS, run.preset, "preset")(run.env)))
+    changed = {k: v for k, v in flatten(dataclasses.asdict(run)).items() if usual[k] != v and k.startswith(("ppo.", "bonus."))}
+    words = [run.method] + [run.preset] * (run.preset != "default") + [f"{k.split('.')[-1]} {v}" for k, v in changed.items()]
+    return ", ".join(words)
+
+
 def eval_command(run: tyro.conf.Positional[Path], episodes: int = 128, greedy: bool = False) -> None:
     """Play whole episodes with a trained agent, everything frozen, and write eval.json.
 
@@ -237,6 +245,48 @@ def play_command(
     print(f"{path}: {len(frames)} steps, return {chunk.reward.sum().item():.3f}")
 
 
+def mnir_command(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    episodes: int = 64,
+    seed: int = 0,
+    longest: int = 640,
+    out: Path = Path("mnir.png"),
+) -> None:
+    """What trained bonuses think of noise, of plain walls and of the goal: MNIR by kind of state, as bars.
+
+    Args:
+        runs: Directories of runs on one environment; those of one method and preset are averaged.
+        episodes: Random episodes each bonus is asked about.
+        seed: Which ones.
+        longest: Steps of an episode that are looked at.
+        out: The picture; the numbers go beside it as .json.
+    """
+    from rich.table import Table
+
+    from surprise_memory import pictures, sights
+
+    require(
+        len(runs) >= 1 and episodes >= 1 and longest >= 1, "runs, episodes, longest", (len(runs), episodes, longest), "at least 1"
+    )
+    found: dict[str, list[dict[str, float]]] = {}
+    loaded = [load(run) for run in runs]
+    worlds = sorted({config.env for config, _ in loaded})
+    require(len(worlds) == 1, "runs", worlds, "on one environment")
+    for config, where in loaded:
+        _, bonus = pictures.trained(config, where, seed)
+        if bonus is None:
+            raise UserError(f"{where.path} has no bonus (method none): leave it out.")
+        found.setdefault(setting(config), []).append(sights.mnir_by_kind(config.env, bonus, episodes, seed, longest))
+    kinds = list(dict.fromkeys(kind for row in sights.averages(found).values() for kind in row))
+    table = Table("method", *kinds)
+    for method, row in sights.averages(found).items():
+        table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
+    rich_console().print(table)
+    write_atomically(out.with_suffix(".json"), lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
+    sights.draw_kinds(found, out, f"{worlds[0]}: mean-normalised intrinsic reward")
+    print(out)
+
+
 COMMANDS: dict[str, Any] = {
     "train": train_command,
     "eval": eval_command,
@@ -246,6 +296,7 @@ COMMANDS: dict[str, Any] = {
     "bench": bench_command,
     "show": show_command,
     "play": play_command,
+    "mnir": mnir_command,
 }
 
 

@@ -15,6 +15,7 @@ from surprise_memory.doctor.examination import in_turn, side_by_side
 from surprise_memory.doctor.report import lines, number
 from surprise_memory.doctor.stream import NoiseSource, held_out, key_maker
 from surprise_memory.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.envs import minigrid
 from surprise_memory.memory.autoencoder import Autoencoder
 from surprise_memory.types import Chunk, UserError
 
@@ -86,8 +87,8 @@ def test_events_in_a_hand_made_view():
     view[4, 6, 6] = (4, 4, 0)  # an open door
     view[5, 1, 5] = (8, 1, 0)  # the goal
     obs[:, :147] = view.reshape(6, 147)
-    found = {name: np.flatnonzero(where).tolist() for name, where in measure.minigrid_events(obs).items()}
-    assert found == dict(zip(measure.EVENTS, ([0], [1], [2, 3], [4], [5]), strict=True))
+    found = {name: np.flatnonzero(where).tolist() for name, where in minigrid.sights(obs).items()}
+    assert found == dict(zip(minigrid.SIGHTS, ([0], [1], [2, 3], [4], [5]), strict=True))
 
 
 def test_t_interval():

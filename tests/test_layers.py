@@ -18,7 +18,7 @@ LEVELS = [
     {"checkpoint", "progress"},
     {"train"},
     {"doctor", "bench", "pictures"},
-    {"video"},
+    {"video", "sights"},
     {"cli"},
     {"__main__", "__init__"},
 ]

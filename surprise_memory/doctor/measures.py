@@ -9,7 +9,6 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-EVENTS = ("key in view", "carrying", "closed door in view", "open door in view", "goal in view")
 VISIT_BINS = 20  # powers of two: the last bin starts at half a million visits
 # 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom; 2.1 beyond the table is a little too wide.
 _T = "12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.201 2.179 2.160 2.145 2.131 2.120 2.110"
@@ -116,18 +115,6 @@ def first_and_repeats(value: Array, keys: Array, first: Array, valid: Array) -> 
     begin = x[start]
     later = (np.add.reduceat(x, start) - begin) / np.maximum(size - 1, 1)
     return float(begin[kept].mean()), float(later[kept].mean())
-
-
-def minigrid_events(obs: Array) -> dict[str, Array]:
-    """Name what MiniGrid observations (K, >= 147) show, each (K,) bool: the first 147 numbers are the (7, 7, 3) view."""
-    view = obs[:, :147].reshape(len(obs), 7, 7, 3)
-    own = view[:, 3, 6, 0]  # the agent's own cell shows what it carries
-    around = view.reshape(len(obs), 49, 3)
-    around = np.delete(around, 3 * 7 + 6, axis=1)
-    kind, state = around[..., 0], around[..., 2]
-    door = kind == 4
-    shown = (kind == 5, np.isin(own, (5, 6, 7))[:, None], door & (state > 0), door & (state == 0), kind == 8)
-    return {name: where.any(1) for name, where in zip(EVENTS, shown, strict=True)}
 
 
 def uniform_noise(like: Array, low: Array, high: Array, rng: np.random.Generator) -> Array:

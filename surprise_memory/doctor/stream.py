@@ -21,6 +21,7 @@ from surprise_memory.config import RunConfig
 from surprise_memory.doctor import measures as measure
 from surprise_memory.doctor.measures import Array
 from surprise_memory.envs import make_vec
+from surprise_memory.envs.minigrid import sights
 from surprise_memory.methods import split_method
 from surprise_memory.nets import is_image
 from surprise_memory.returns import discounted_filter
@@ -112,7 +113,7 @@ class Seen:
         self.moments["novelty"] += v.T @ v
         if v.shape == q.shape:  # a residual; a count is none
             self.energy += [(v**2).sum(), (q**2).sum()]
-        for name, where in measure.minigrid_events(chunk.next_obs.flatten(0, 1).numpy()).items() if named else ():
+        for name, where in sights(chunk.next_obs.flatten(0, 1).numpy()).items() if named else ():
             self.events.setdefault(name, []).append(where.reshape(chunk.shape))
 
     @property

@@ -9,6 +9,7 @@ from surprise_memory.types import UserError
 
 # Tasks whose mission changes from episode to episode; elsewhere it is constant and carries nothing.
 SPOKEN = ("BabyAI", "MiniGrid-Fetch", "MiniGrid-GoTo", "MiniGrid-PutNear", "MiniGrid-LockedRoom", "MiniGrid-KeyCorridor")
+SIGHTS = ("key in view", "carrying", "closed door in view", "open door in view", "goal in view")
 WORDS = 64  # buckets of the mission's hashed bag of words
 
 
@@ -18,6 +19,18 @@ def ids() -> list[str]:
         return [name for name in envpool().list_all_envs() if name.startswith(("MiniGrid-", "BabyAI-"))]
     except UserError:
         return []
+
+
+def sights(obs: Array) -> dict[str, Array]:
+    """What MiniGrid observations (K, >= 147) show, by name, each (K,) bool: the first 147 numbers are the (7, 7, 3) view."""
+    view = obs[:, :147].reshape(len(obs), 7, 7, 3)
+    own = view[:, 3, 6, 0]  # the agent's own cell shows what it carries
+    around = view.reshape(len(obs), 49, 3)
+    around = np.delete(around, 3 * 7 + 6, axis=1)
+    kind, state = around[..., 0], around[..., 2]
+    door = kind == 4
+    shown = (kind == 5, np.isin(own, (5, 6, 7))[:, None], door & (state > 0), door & (state == 0), kind == 8)
+    return {name: where.any(1) for name, where in zip(SIGHTS, shown, strict=True)}
 
 
 class MiniGrid:

@@ -5,7 +5,9 @@ import os
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
+from surprise_memory.envs.base import Array
 from surprise_memory.envs.workers import Workers
 from surprise_memory.types import UserError, unknown
 
@@ -23,6 +25,13 @@ RoomObjects Sidewalk Sign TMaze TMazeLeft TMazeRight ThreeRooms WallGap YMaze YM
 def ids() -> list[str]:
     """Every id, where MiniWorld is installed; importing it to ask would need a display."""
     return [f"{PREFIX}{name}-v0" for name in NAMES.split()] if importlib.util.find_spec("miniworld") else []
+
+
+def sights(obs: Array) -> dict[str, Array]:
+    """What stacked frames (K, 12, H, W) show, by name, each (K,) bool: the goal is a red box, and nothing else is as red."""
+    red, green, blue = obs[:, -3:].astype(int).transpose(1, 0, 2, 3)
+    boxes = (red > 60) & (red > 3 * np.maximum(green, blue))
+    return {"red box in view": boxes.sum((1, 2)) >= 3}
 
 
 def make(env_id: str, render: bool) -> gym.Env[Any, Any]:

@@ -1,0 +1,94 @@
+"""MNIR by kind of state: what a bonus thinks of noise, of plain walls and of what matters (the paper's bar chart).
+
+A random policy plays whole episodes, the trained bonus is asked about every step, each episode's rewards are standardised
+(MNIR, appendix C), and the mean is taken over the steps of each kind. Nothing is learnt.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from surprise_memory.bonus import Bonus
+from surprise_memory.envs import VecEnv, make_vec, minigrid, miniworld
+from surprise_memory.pictures import INK, plotting
+from surprise_memory.stats import Array, mnir
+from surprise_memory.train import Loop, RandomAgent, collect
+from surprise_memory.types import Chunk, UserError
+
+NOISE, NOTHING = "noise", "walls only"
+BLOCK = 64  # steps that are asked about at once
+COLOURS = ("#c46a1b", "#1b6fc4", "#2f8f5b", "#7a4fb5", "#8a8a8a", "#b5424f")
+
+
+def kinds(env_id: str, env: VecEnv, chunk: Chunk) -> dict[str, Array]:
+    """Which steps (T, B) lead to what: noise, each sight that the environment names, and nothing of all this."""
+    names: Callable[[Array], dict[str, Array]] | None = None
+    if "MiniGrid-" in env_id:
+        names = minigrid.sights
+    elif miniworld.PREFIX in env_id:
+        names = miniworld.sights
+    if names is None:
+        raise UserError(f"'{env_id}' does not name what it shows: choose a run on MiniGrid or MiniWorld.")
+    noise = np.zeros(chunk.shape, bool)
+    if hasattr(env, "tv_action"):
+        noise = ((chunk.action == env.tv_action) & ~chunk.done).numpy()
+    shown = names(chunk.next_obs.flatten(0, 1).numpy())
+    found = {name: where.reshape(chunk.shape) & ~noise for name, where in shown.items()}
+    return {NOISE: noise} | found | {NOTHING: ~np.any([noise, *found.values()], axis=0)}
+
+
+def mnir_by_kind(env_id: str, bonus: Bonus, episodes: int, seed: int, longest: int) -> dict[str, float]:
+    """Mean MNIR of each kind that was met in so many random episodes."""
+    env = make_vec(env_id, episodes, seed)
+    env.action_space.seed(seed)
+    loop, carry = Loop.begin(env, None), bonus.start(episodes)
+    over, columns = np.zeros(episodes, bool), dict[str, list[Array]]()
+    for _ in range(0, longest, BLOCK):
+        chunk, _ = collect(env, RandomAgent(env), loop, BLOCK)
+        raw, _, carry = bonus(chunk, carry)
+        before = over | (np.cumsum(chunk.done.numpy(), 0) - chunk.done.numpy() > 0)  # the first episode of each is enough
+        over = over | chunk.done.numpy().any(0)
+        rows = {"paid": raw.double().numpy(), "counts": ~before & chunk.valid.numpy()} | kinds(env_id, env, chunk)
+        for name, column in rows.items():
+            columns.setdefault(name, []).append(column)
+        if over.all():
+            break
+    env.close()
+    seen = {name: np.concatenate(blocks) for name, blocks in columns.items()}
+    paid, counts = seen.pop("paid"), seen.pop("counts")
+    standard = np.zeros_like(paid)
+    for b in range(episodes):
+        standard[counts[:, b], b] = mnir(paid[counts[:, b], b])
+    return {name: float(standard[where & counts].mean()) for name, where in seen.items() if (where & counts).any()}
+
+
+def draw_kinds(found: dict[str, list[dict[str, float]]], path: Path, title: str) -> None:
+    """Bars by kind, one colour per method; the height is the mean over its runs, a dot is one run."""
+    plt = plotting()
+    names = list(dict.fromkeys(name for runs in found.values() for run in runs for name in run))
+    figure, axis = plt.subplots(figsize=(1.6 + 1.3 * len(names), 3.6), layout="constrained")
+    width = 0.8 / len(found)
+    for i, (method, runs) in enumerate(found.items()):
+        for j, name in enumerate(names):
+            values = [run[name] for run in runs if name in run]
+            place = j + (i - (len(found) - 1) / 2) * width
+            label = method if j == 0 else None
+            axis.bar(place, np.mean(values) if values else 0.0, width * 0.92, color=COLOURS[i % len(COLOURS)], label=label)
+            axis.plot([place] * len(values), values, ".", color=INK, ms=4)
+    axis.axhline(0, color=INK, lw=0.8)
+    axis.set_xticks(range(len(names)), names)
+    axis.set(title=title, ylabel="MNIR (std)")
+    axis.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def averages(found: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Method -> kind -> mean over its runs that met the kind."""
+    return {
+        method: {
+            name: float(np.mean([run[name] for run in runs if name in run])) for name in dict.fromkeys(n for r in runs for n in r)
+        }
+        for method, runs in found.items()
+    }

@@ -1,0 +1,88 @@
+"""MNIR by kind of state: the kinds are told apart, and the bars are the numbers one works out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from surprise_memory import sights
+from surprise_memory.cli import main
+from surprise_memory.envs import make_vec, miniworld
+
+TV = "NoisyTV/MiniGrid-DoorKey-5x5-v0"
+
+
+class PaysNoise:
+    """A bonus that pays 1 at the TV and 0 elsewhere."""
+
+    asked = 0
+
+    def start(self, num_envs):
+        return None
+
+    def __call__(self, chunk, carry):
+        self.asked += 1
+        return (chunk.action == 6).float(), None, carry
+
+
+def test_a_bonus_that_pays_noise_alone_has_the_mnir_of_a_coin():
+    found = sights.mnir_by_kind(TV, PaysNoise(), episodes=3, seed=0, longest=10_000)
+    # Over an episode with a share p of noise, z is sqrt((1 - p) / p) there and -sqrt(p / (1 - p)) elsewhere; p is about 1/7.
+    assert found["noise"] == pytest.approx(6**0.5, rel=0.2)
+    assert found["walls only"] == pytest.approx(-(6**-0.5), rel=0.2)
+
+
+def test_only_the_first_episode_of_each_environment_counts():
+    longest = sights.mnir_by_kind(TV, PaysNoise(), episodes=2, seed=3, longest=10_000)
+    bonus = PaysNoise()
+    assert sights.mnir_by_kind(TV, bonus, episodes=2, seed=3, longest=100_000) == longest
+    assert bonus.asked <= 250 // sights.BLOCK + 1  # DoorKey-5x5 ends after 250 steps
+
+
+def test_what_is_noise_is_nothing_else():
+    env = make_vec(TV, 4, 0)
+    env.action_space.seed(0)
+    from surprise_memory.train import Loop, RandomAgent, collect
+
+    chunk, _ = collect(env, RandomAgent(env), Loop.begin(env, None), 64)
+    found = sights.kinds(TV, env, chunk)
+    assert np.array_equal(found["noise"], ((chunk.action == 6) & ~chunk.done).numpy())
+    others = np.any([where for name, where in found.items() if name != "noise"], axis=0)
+    assert np.array_equal(others, ~found["noise"]) and found["key in view"].any()
+
+
+def test_a_red_box_is_seen_in_the_newest_frame_alone():
+    frames = np.full((3, 12, 84, 84), 90, np.uint8)
+    frames[0, 9:, :2, :2] = np.array([200, 20, 20])[:, None, None]  # four red pixels, newest frame
+    frames[1, 6:9, :9, :9] = np.array([200, 20, 20])[:, None, None]  # the frame before it
+    frames[2, 9:] = np.array([150, 90, 70])[:, None, None]  # bricks
+    assert miniworld.sights(frames)["red box in view"].tolist() == [True, False, False]
+
+
+def test_the_command_writes_bars_and_numbers_and_refuses_what_it_cannot_name(tmp_path, capsys):
+    small = ["--preset", "debug", "--steps", "256", "--eval-episodes", "0"]
+    for env, method, name in ((TV, "rnd", "a"), (TV, "rnd+sm", "b"), ("ToyKeyDoor-v0", "rnd", "toy"), (TV, "none", "plain")):
+        assert main(["train", env, "--method", method, *small, "--run-dir", str(tmp_path / name)]) == 0
+    out = tmp_path / "bars.png"
+    few = ["--episodes", "2", "--longest", "128", "--out", str(out)]
+    assert main(["mnir", str(tmp_path / "a"), str(tmp_path / "b"), *few]) == 0
+    assert out.stat().st_size > 5_000 and '"rnd+sm, debug"' in out.with_suffix(".json").read_text()
+    for names, said in (
+        (["toy"], "does not name"),
+        (["a", "toy"], "on one environment"),
+        (["plain"], "no bonus"),
+        ([], "at least 1"),
+    ):
+        capsys.readouterr()
+        assert main(["mnir", *(str(tmp_path / name) for name in names), *few]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_asking_leaves_the_bonus_as_it_was():
+    from surprise_memory import Bonus
+
+    env = make_vec(TV, 2, 0)
+    bonus = Bonus("rnd+sm", env.obs_shape, 2)
+    before = {name: x.clone() for name, x in bonus.state_dict().items() if isinstance(x, torch.Tensor)}
+    sights.mnir_by_kind(TV, bonus, episodes=2, seed=0, longest=64)
+    after = bonus.state_dict()
+    assert all(torch.equal(x, after[name]) for name, x in before.items())
