@@ -116,11 +116,18 @@ class Bonus(nn.Module):
         self.power = self.memory.power or self.surprise.power or c.power
         self.sees = set(self.surprise.sees) | ({"obs", "action"} if c.expect else set())
         self.encode_action = Actions(action_space).encode if "action" in self.sees else None
-        see: dict[str, ObsWhitener | ObsScale] = {"whiten": ObsWhitener(shape), "scale": ObsScale(c.obs_scale)}
-        self.see = choose(see, c.obs_norm, "obs_norm")
+        see: dict[str, ObsWhitener | ObsScale] = {
+            "whiten": ObsWhitener(shape),
+            "scale": ObsScale(c.obs_scale),
+            "bytes": ObsScale(1 / 128, -1.0),
+        }
+        self.see = choose(see, self.surprise.obs_norm or c.obs_norm, "obs_norm")
         self.scaler = RewardScaler(num_envs, c.gamma, c.scale_momentum)
         self.generator = torch.Generator().manual_seed(seed)
-        groups: list[tuple[nn.Module, float]] = [(self.surprise, c.lr), (self.memory, c.memory_lr)]
+        groups: list[tuple[nn.Module, float]] = [
+            (self.surprise, self.surprise.lr or c.lr),
+            (self.memory, self.surprise.lr or c.memory_lr),
+        ]
         groups += [(self.expectation, c.expect_lr)] if self.expectation else []
         learn = [{"params": [p for p in m.parameters() if p.requires_grad], "lr": lr} for m, lr in groups]
         # eps 1e-8: PPO's usual 1e-5 stalls losses whose gradients are small per parameter.
@@ -141,11 +148,13 @@ class Bonus(nn.Module):
         looks = [self._look(chunk, slice(start, start + 4096)) for start in range(0, chunk.valid.numel(), 4096)]
         pieces = [self.surprise.prepare(look) for look in looks]
         inputs = {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
-        u = torch.cat([self.surprise(piece) for piece in pieces]).unflatten(0, chunk.shape)
+        inputs, unrolled = self.surprise.unroll(inputs, chunk.first, chunk.valid, carry.surprise)
+        parts = [{name: x[start : start + 4096] for name, x in inputs.items()} for start in range(0, chunk.valid.numel(), 4096)]
+        u = torch.cat([self.surprise(part) for part in parts]).unflatten(0, chunk.shape)
         u = torch.where(chunk.valid[..., None], u, 0.0)  # what never happened may hold anything, even NaN
         v, q, log, remembered = self.memory(u, chunk.first, chunk.valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
-        reward, notes, visited = self.surprise.pay(e, inputs, chunk.first, chunk.valid, carry.surprise)
+        reward, notes, visited = self.surprise.pay(e, inputs, chunk.first, chunk.valid, unrolled)
         if self.expectation:
             known = {f"known_{name}": torch.cat([look[name] for look in looks]) for name in ("obs", "action")}
             expected = torch.cat([self.expectation(look["obs"], look["action"]) for look in looks]).unflatten(0, chunk.shape)

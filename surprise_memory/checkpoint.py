@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from surprise_memory.agents.ppo import PPO
 from surprise_memory.bonus import Bonus
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import VecEnv
@@ -17,7 +16,7 @@ from surprise_memory.types import UserError, refill
 FORMAT = "surprise-memory checkpoint 1"
 
 
-def save_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: PPO, bonus: Bonus | None, loop: Any) -> None:
+def save_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: Any, bonus: Bonus | None, loop: Any) -> None:
     """Write checkpoint.pt; the old one stays until the new one is whole and synced."""
     state = {
         "format": FORMAT,
@@ -48,7 +47,7 @@ def read_checkpoint(out: RunDir) -> dict[str, Any]:
     return state
 
 
-def restore(out: RunDir, run: RunConfig, agent: PPO, bonus: Bonus | None) -> dict[str, Any]:
+def restore(out: RunDir, run: RunConfig, agent: Any, bonus: Bonus | None) -> dict[str, Any]:
     """Load the networks, optimisers, statistics and random streams; returns the rest of the checkpoint."""
     state = read_checkpoint(out)
     if state["method"] != run.method:
@@ -62,7 +61,7 @@ def restore(out: RunDir, run: RunConfig, agent: PPO, bonus: Bonus | None) -> dic
     return state
 
 
-def load_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: PPO, bonus: Bonus | None, make_loop: Any) -> Any:
+def load_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: Any, bonus: Bonus | None, make_loop: Any) -> Any:
     """Continue where the checkpoint stands. Environments that cannot be restored begin new episodes."""
     state = restore(out, run, agent, bonus)
     loop = make_loop.begin(env, bonus)

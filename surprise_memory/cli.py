@@ -151,7 +151,7 @@ def eval_command(run: tyro.conf.Positional[Path], episodes: int = 128, greedy: b
     env, agent, bonus = build(config)
     env.close()
     restore(out, config, agent, bonus)
-    _say(out, write_eval(config, out, agent, episodes, greedy))
+    _say(out, write_eval(config, out, agent, bonus, episodes, greedy))
 
 
 def envs_command(filter: tyro.conf.Positional[str] = "") -> None:
@@ -236,7 +236,7 @@ def play_command(
         config, where = load(run)
         agent, bonus = pictures.trained(config, where, seed)
         path = out or where.path / "play.mp4"
-    chunk, frames = pictures.play(env, agent, seed, steps)
+    chunk, frames = pictures.play(env, agent, seed, steps, bonus)
     curves = {}
     if bonus is not None:
         raw, trace, _ = bonus(chunk, bonus.start(1))

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from surprise_memory.agents.dqn import DQNConfig
 from surprise_memory.agents.ppo import PPOConfig
 from surprise_memory.envs.atari import ids as atari_ids
 from surprise_memory.envs.miniworld import PREFIX as MINIWORLD
 from surprise_memory.envs.noisy_tv import PREFIX as NOISY_TV
 from surprise_memory.memory import CountsConfig, MemoryConfig
-from surprise_memory.methods import BonusConfig, check_method
-from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, NGUConfig, RNDConfig
+from surprise_memory.methods import BonusConfig, backbone, check_method
+from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, LWMConfig, NGUConfig, RNDConfig
 from surprise_memory.types import UserError, choose, require
 
 Config = TypeVar("Config")
@@ -26,6 +27,8 @@ class RunConfig:
     """Environment id; `surprise-memory envs` lists them."""
     method: str = "rnd+sm"
     """generator[+memory]; `surprise-memory methods` lists them."""
+    agent: str = "auto"
+    """Who acts: ppo, dqn (recurrent, from replay), or auto, which is dqn for lwm and ppo for all others."""
     preset: str = "default"
     """Where the other defaults come from: default, noisy, paper, released-code, debug."""
     steps: int = 1_000_000
@@ -35,7 +38,7 @@ class RunConfig:
     envs: int = 64
     """B, environments side by side."""
     rollout: int = 128
-    """T, steps of each environment between updates."""
+    """T, steps of each environment between updates of PPO; DQN's are --dqn.unroll."""
     warmup_rollouts: int = 5
     """Rollouts with random actions that teach the bonus what is ordinary before anything is paid."""
     save_minutes: float = 1.0
@@ -45,6 +48,7 @@ class RunConfig:
     threads: int = 1
     """Torch's threads; more runs side by side make better use of cores than more threads do."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    dqn: DQNConfig = field(default_factory=DQNConfig)
     bonus: BonusConfig = field(default_factory=BonusConfig)
 
     def __post_init__(self) -> None:
@@ -54,11 +58,23 @@ class RunConfig:
         require(0 <= self.seed < 2**31, "seed", self.seed, "between 0 and 2^31 - 1")
         choose(PRESETS, self.preset, "preset")
         check_method(self.method)
+        choose({"auto": 0, "ppo": 0, "dqn": 0}, self.agent, "agent")
+
+    @property
+    def backbone(self) -> str:
+        """Who acts in the end: ppo or dqn."""
+        return backbone(self.method) if self.agent == "auto" else self.agent
+
+    @property
+    def block(self) -> int:
+        """Steps of each environment that are collected at once."""
+        return self.dqn.unroll if self.backbone == "dqn" else self.rollout
 
     @property
     def default_dir(self) -> Path:
-        """runs/<env>/<method>-<preset>-<seed>."""
-        return Path("runs") / self.env.replace("/", "-") / f"{self.method}-{self.preset}-{self.seed}"
+        """runs/<env>/<method>-<preset>-<seed>, with the agent's name where it is not the method's own."""
+        own = "" if self.backbone == backbone(self.method) else f"-{self.backbone}"
+        return Path("runs") / self.env.replace("/", "-") / f"{self.method}{own}-{self.preset}-{self.seed}"
 
 
 def _default(env: str) -> RunConfig:
@@ -93,12 +109,16 @@ def _paper(env: str) -> RunConfig:
         icm=ICMConfig(n=512, hidden=512),
         ae=AEConfig(n=512),
         disagreement=DisagreementConfig(features=512, hidden=512),
+        lwm=LWMConfig(hidden=256),
         loss="norm",
         scale_momentum=None,
         memory_lr=1e-4,
         minibatches=64,
     )
-    run = RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, bonus=bonus)
+    dqn = DQNConfig(
+        lr=1e-4, int_coef=1.0, hidden=512, burn_in=40, unroll=80, replay=1_000_000, pretrain_pairs=10_000, pretrain=5_000
+    )
+    run = RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, dqn=dqn, bonus=bonus)
     game = env.removeprefix(NOISY_TV)
     if game in atari_ids():
         return _with(run, envs=128, minibatches=4, clip=0.1, warmup_rollouts=50, steps=12_500_000)  # 50 M frames
@@ -142,14 +162,16 @@ def _debug(env: str) -> RunConfig:
         ngu=NGUConfig(k=3, embedding=4, hidden=16),
         ae=AEConfig(n=8, hidden=16),
         disagreement=DisagreementConfig(ensemble=3, features=8, hidden=16),
+        lwm=LWMConfig(n=8, inputs=16, hidden=16, pairs=32),
         counts=CountsConfig(bits=16),
         minibatches=2,
         epochs=1,
     )
     ppo = PPOConfig(hidden=16, minibatches=2, epochs=1)
-    return RunConfig(
-        env, preset="debug", steps=2_000, envs=4, rollout=16, warmup_rollouts=1, eval_episodes=4, ppo=ppo, bonus=bonus
-    )
+    dqn = DQNConfig(hidden=16, burn_in=4, unroll=16, n_step=3, batch=4, updates=0.25, replay=2_000, pretrain=2, pretrain_pairs=2)
+    dqn = dataclasses.replace(dqn, save_replay=True)
+    small = RunConfig(env, preset="debug", steps=2_000, envs=4, rollout=16, warmup_rollouts=1, eval_episodes=4)
+    return dataclasses.replace(small, ppo=ppo, dqn=dqn, bonus=bonus)
 
 
 PRESETS: dict[str, Callable[[str], RunConfig]] = {

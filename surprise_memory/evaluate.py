@@ -1,14 +1,16 @@
 """Evaluation: a fixed quota of episodes for each environment, with everything frozen."""
 
-import numpy as np
-import torch
+from typing import Any
 
-from surprise_memory.agents.ppo import PPO
+import numpy as np
+
+from surprise_memory.bonus import Bonus
+from surprise_memory.collect import Loop, live
 from surprise_memory.envs import VecEnv
 
 
-def evaluate(agent: PPO, env: VecEnv, episodes: int, greedy: bool = False) -> list[float]:
-    """Task returns of `episodes` whole episodes, unclipped.
+def evaluate(agent: Any, env: VecEnv, episodes: int, greedy: bool = False, bonus: Bonus | None = None) -> list[float]:
+    """Task returns of `episodes` whole episodes, unclipped; `bonus` is for agents that feel it while they act.
 
     Every environment plays the same number (one more for the first few): taking the first that finish would favour short
     ones. The agent's random stream is put back, so that evaluating in the middle of a run leaves no mark on it.
@@ -17,15 +19,13 @@ def evaluate(agent: PPO, env: VecEnv, episodes: int, greedy: bool = False) -> li
     quota = np.full(env.num_envs, episodes // env.num_envs)
     quota[: episodes % env.num_envs] += 1
     finished: list[list[float]] = [[] for _ in quota]
-    returns, obs = np.zeros(env.num_envs), env.reset()
+    returns, loop = np.zeros(env.num_envs), Loop.begin(env, bonus)
     while any(len(done) < want for done, want in zip(finished, quota, strict=True)):
-        action, _ = agent.act(torch.as_tensor(obs), greedy)
-        step = env.step(action.numpy())
-        returns += step.reward
-        for b in np.flatnonzero(step.terminated | step.truncated):
+        row = live(env, agent, loop, bonus, explore=False, greedy=greedy)
+        returns += row["reward"].numpy()
+        for b in np.flatnonzero((row["terminated"] | row["truncated"]).numpy()):
             finished[b].append(float(returns[b]))
             returns[b] = 0.0
-        obs = step.obs
     agent.generator.set_state(stream)
     return [value for done, want in zip(finished, quota, strict=True) for value in done[:want]]
 

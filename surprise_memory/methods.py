@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from surprise_memory.memory import MEMORIES, CountsConfig, MemoryConfig
-from surprise_memory.surprise import SURPRISES, AEConfig, DisagreementConfig, ICMConfig, NGUConfig, RNDConfig
+from surprise_memory.surprise import SURPRISES, AEConfig, DisagreementConfig, ICMConfig, LWMConfig, NGUConfig, RNDConfig
 from surprise_memory.types import UserError, unknown
 
 
@@ -17,6 +17,7 @@ class BonusConfig:
     ngu: NGUConfig = field(default_factory=NGUConfig)
     ae: AEConfig = field(default_factory=AEConfig)
     disagreement: DisagreementConfig = field(default_factory=DisagreementConfig)
+    lwm: LWMConfig = field(default_factory=LWMConfig)
     counts: CountsConfig = field(default_factory=CountsConfig)
     obs_norm: str = "whiten"
     """What the generator sees: whiten (running mean and std, clipped at 5) or scale (times obs_scale)."""
@@ -52,9 +53,15 @@ def split_method(method: str) -> tuple[str, str]:
     return surprise, memory or "none"
 
 
+def backbone(method: str) -> str:
+    """The agent that a method was made for: ppo, or dqn."""
+    surprise, _ = split_method(method)
+    return SURPRISES[surprise].agent if surprise in SURPRISES else "ppo"
+
+
 def methods() -> dict[str, str]:
     """Every method and its line of help."""
-    table = {"none": "no bonus: plain PPO"}
+    table = {"none": "no bonus: plain PPO, or plain recurrent DQN with --agent dqn"}
     for surprise, entry in SURPRISES.items():
         table[surprise] = entry.about
         if entry.takes_memory:

@@ -1,10 +1,11 @@
-"""Networks: perceptrons and convolutions that know their input, orthogonal initialisation, freezing; the size of an error."""
+"""Networks: perceptrons, convolutions that know their input, a GRU over episodes, freezing; the size of an error."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 Activation = Callable[[], nn.Module]
 
@@ -56,9 +57,26 @@ def freeze(net: nn.Module) -> nn.Module:
     return net.requires_grad_(False)
 
 
-def magnitude(error: Tensor, loss: str) -> Tensor:
-    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes."""
-    if loss == "norm":
-        error = torch.linalg.vector_norm(error, dim=-1)  # its gradient at zero is zero, not nan
-        return error.mean()
-    return error.square().sum(-1).mean()
+def magnitude(error: Tensor, loss: str, weight: Tensor | None = None) -> Tensor:
+    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes, perhaps weighted."""
+    # The norm's gradient at zero is zero, not nan.
+    size = torch.linalg.vector_norm(error, dim=-1) if loss == "norm" else error.square().sum(-1)
+    return size.mean() if weight is None else (weight * size).mean()
+
+
+def unroll(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
+    """A GRU over time whose state is zero wherever an episode begins: x (T, B, I), first (T, B), h (B, H) to (T, B, H).
+
+    The cell's own formulas, with the inputs' half of the products done at once.
+    """
+    gates, keep = F.linear(x, cell.weight_ih, cell.bias_ih), (~first)[..., None].to(x.dtype)
+    states = []
+    for gate, kept in zip(gates.unbind(0), keep.unbind(0), strict=True):
+        h = h * kept
+        reset_x, update_x, new_x = gate.chunk(3, 1)
+        reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
+        reset, update = torch.sigmoid(reset_x + reset_h), torch.sigmoid(update_x + update_h)
+        new = torch.tanh(new_x + reset * new_h)
+        h = new + update * (h - new)
+        states.append(h)
+    return torch.stack(states)

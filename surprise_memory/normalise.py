@@ -62,15 +62,15 @@ class ObsWhitener(nn.Module):
 
 
 class ObsScale(nn.Module):
-    """x -> factor * x: a fixed scale for observations whose size means something, such as MiniGrid's small integers."""
+    """x -> factor * x + offset: a fixed scale for observations whose size means something, such as MiniGrid's small integers."""
 
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor: float, offset: float = 0.0) -> None:
         super().__init__()
-        self.factor = factor
+        self.factor, self.offset = factor, offset
 
     def forward(self, obs: Tensor) -> Tensor:
         """(..., *shape) to float32 of the same shape."""
-        return obs.float() * self.factor
+        return obs.float() * self.factor + self.offset
 
     def absorb(self, obs: Tensor) -> None:
         """Nothing to learn."""
@@ -111,3 +111,41 @@ class RewardScaler(nn.Module):
         self.filtered.copy_(last)
         if not warmup:
             self.moments.absorb(returns[valid])
+
+
+class Standardiser(nn.Module):
+    """(r - m) / s, clipped: for rewards that are replayed, whose returns have no order in time (Ermolov and Sebe, 2020).
+
+    m and s are exponential averages of the batches' means and standard deviations; the first batch begins them.
+    """
+
+    mean: Tensor
+    spread: Tensor
+    begun: Tensor
+
+    def __init__(self, momentum: float = 0.999, clip: float = 10.0) -> None:
+        super().__init__()
+        self.momentum, self.clip = momentum, clip
+        for name in ("mean", "spread"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+        self.register_buffer("begun", torch.tensor(False))
+
+    @property
+    def std(self) -> Tensor:
+        """The divisor: scalar, float64."""
+        return self.spread.clamp(min=1e-8)
+
+    def forward(self, reward: Tensor) -> Tensor:
+        """Standardise rewards of any shape; zero before anything is known."""
+        scaled = ((reward.double() - self.mean) / self.std).clamp(-self.clip, self.clip)
+        return torch.where(self.begun, scaled, 0.0).float()
+
+    @torch.no_grad()
+    def absorb(self, reward: Tensor) -> None:
+        """Take in the raw rewards (K,) of one batch."""
+        if not len(reward):
+            return
+        keep = self.momentum if self.begun else 0.0
+        self.mean.copy_(keep * self.mean + (1 - keep) * reward.double().mean())
+        self.spread.copy_(keep * self.spread + (1 - keep) * reward.double().std(correction=0))
+        self.begun.fill_(True)

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from surprise_memory.agents.ppo import PPO
 from surprise_memory.bonus import Bonus
 from surprise_memory.checkpoint import restore
+from surprise_memory.collect import Loop, RandomAgent, collect
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import make_vec
 from surprise_memory.rundir import RunDir
 from surprise_memory.stats import Array, mnir, smooth
-from surprise_memory.train import Loop, RandomAgent, build, collect
+from surprise_memory.train import build
 from surprise_memory.types import Chunk, UserError
 
 INK, NORM, NOVELTY, RETURN = "#333333", "#c46a1b", "#1b6fc4", "#2f8f5b"
@@ -33,7 +33,7 @@ def plotting() -> Any:
     return plt
 
 
-def trained(config: RunConfig, out: RunDir, seed: int) -> tuple[PPO, Bonus | None]:
+def trained(config: RunConfig, out: RunDir, seed: int) -> tuple[Any, Bonus | None]:
     """A run's agent and bonus as its checkpoint has them."""
     env, agent, bonus = build(config)
     env.close()
@@ -42,14 +42,14 @@ def trained(config: RunConfig, out: RunDir, seed: int) -> tuple[PPO, Bonus | Non
     return agent, bonus
 
 
-def play(env_id: str, agent: PPO | None, seed: int, longest: int = LONGEST) -> tuple[Chunk, list[Array]]:
+def play(env_id: str, agent: Any, seed: int, longest: int = LONGEST, bonus: Bonus | None = None) -> tuple[Chunk, list[Array]]:
     """One episode, of random actions where there is no agent: its chunk (T, 1, ...) and a frame for each step."""
     env = make_vec(env_id, 1, seed, render=True)
     env.action_space.seed(seed)
-    loop, chunks, frames = Loop.begin(env, None), [], []
+    loop, chunks, frames = Loop.begin(env, bonus), [], []
     for _ in range(longest):
         frames.append(env.render())
-        chunk, episodes = collect(env, agent or RandomAgent(env), loop, 1)
+        chunk, episodes = collect(env, agent or RandomAgent(env), loop, 1, bonus, explore=False)
         chunks.append(chunk)
         if episodes:
             break
@@ -62,7 +62,7 @@ def draw_run(config: RunConfig, out: RunDir, seed: int) -> Path:
     """Write show.png into the run's directory."""
     plt = plotting()
     agent, bonus = trained(config, out, seed)
-    chunk, frames = play(config.env, agent, seed)
+    chunk, frames = play(config.env, agent, seed, bonus=bonus)
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     top, middle, bottom = figure.subfigures(3, 1, height_ratios=[1.1, 1.1, 1])
     figure.suptitle(f"{config.env} · {config.method} · {config.steps:,} steps, seed {config.seed}", fontsize=11)

@@ -42,3 +42,28 @@ def discounted_filter(reward: Tensor, carry: Tensor, valid: Tensor, gamma: float
         carry = torch.where(valid[t], gamma * carry + reward[t], carry)
         filtered[t] = carry
     return filtered, carry
+
+
+def rescale(x: Tensor, eps: float = 1e-3) -> Tensor:
+    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x: makes large returns small, in place of clipping (Pohlen et al., 2018)."""
+    return x.sign() * ((x.abs() + 1).sqrt() - 1) + eps * x
+
+
+def unscale(y: Tensor, eps: float = 1e-3) -> Tensor:
+    """The inverse of `rescale`; in float64, because it takes the difference of near numbers."""
+    z = y.double()
+    root = ((1 + 4 * eps * (z.abs() + 1 + eps)).sqrt() - 1) / (2 * eps)
+    return (z.sign() * (root.square() - 1)).to(y.dtype)
+
+
+def n_step(reward: Tensor, ends: Tensor, value: Tensor, n: int, gamma: float) -> Tensor:
+    """r_t + gamma r_{t+1} + ... + gamma^n v_{t+n}, cut off behind the first end. The last n - 1 steps have no full return.
+
+    reward, ends (T, B) of T transitions, value (T + 1, B) of the states before and after them; returns (T - n + 1, B).
+    """
+    steps = len(reward) - n + 1
+    total, alive = torch.zeros_like(reward[:steps]), torch.ones_like(reward[:steps])
+    for k in range(n):
+        total = total + alive * reward[k : k + steps]
+        alive = alive * gamma * ~ends[k : k + steps]
+    return total + alive * value[n : n + steps]

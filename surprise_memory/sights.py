@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from surprise_memory.bonus import Bonus
+from surprise_memory.collect import Loop, RandomAgent, collect
 from surprise_memory.envs import VecEnv, make_vec, minigrid, miniworld
 from surprise_memory.pictures import INK, plotting
 from surprise_memory.stats import Array, mnir
-from surprise_memory.train import Loop, RandomAgent, collect
 from surprise_memory.types import Chunk, UserError
 
 NOISE, NOTHING = "noise", "walls only"

@@ -1,25 +1,24 @@
 """One run: build, then loop { collect, pay and teach the bonus, teach the agent, log, save }."""
 
-import dataclasses
 import json
 import signal
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from surprise_memory.agents.dqn import DQN
 from surprise_memory.agents.ppo import PPO
-from surprise_memory.bonus import Bonus, Carry
-from surprise_memory.buffers import Rollout
+from surprise_memory.bonus import Bonus
 from surprise_memory.checkpoint import load_checkpoint, save_checkpoint
+from surprise_memory.collect import Loop, RandomAgent, collect
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.evaluate import evaluate, summary
+from surprise_memory.replayed import ReplayedBonus
 from surprise_memory.rundir import RunDir, write_atomically
 from surprise_memory.types import Chunk, UserError
 
@@ -27,31 +26,16 @@ Report = Callable[[dict[str, Any]], None]
 EVAL_SEED = 1_000_003  # added to a run's seed, so that evaluation layouts are not training's
 
 
-@dataclass
-class Loop:
-    """All that outlives a rollout besides the agent and the bonus."""
-
-    obs: Tensor  # (B, *obs), what to act on next
-    first: Tensor  # (B,) bool
-    returns: Tensor  # (B,) task return of the running episodes
-    lengths: Tensor  # (B,)
-    memory: Carry  # what the bonus remembers of the running episodes
-    steps: int = 0
-    recent: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=128))
-
-    @staticmethod
-    def begin(env: VecEnv, bonus: Bonus | None) -> "Loop":
-        """All environments at the start of an episode."""
-        zeros, opened = torch.zeros(env.num_envs), torch.ones(env.num_envs, dtype=torch.bool)
-        return Loop(torch.as_tensor(env.reset()), opened, zeros, zeros.clone(), bonus.start() if bonus else Carry(None, None))
-
-
-def build(run: RunConfig) -> tuple[VecEnv, PPO, Bonus | None]:
+def build(run: RunConfig) -> tuple[VecEnv, Any, Bonus | None]:
     """The environments, the agent and the bonus of a run."""
     env = make_vec(run.env, run.envs, run.seed * run.envs, run.threads)
+    kind = ReplayedBonus if run.backbone == "dqn" else Bonus
     bonus = None
     if run.method != "none":
-        bonus = Bonus(run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space)
+        bonus = kind(run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space)
+    if run.backbone == "dqn":
+        frame = getattr(env, "frame_channels", env.obs_shape[0])
+        return env, DQN(env.obs_shape, env.action_space, run.envs, run.dqn, run.seed, frame), bonus
     return env, PPO(env.obs_shape, env.action_space, run.ppo, bonus is not None, run.seed), bonus
 
 
@@ -62,17 +46,18 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
     loop = load_checkpoint(out, run, env, agent, bonus, Loop) if out.checkpoint.exists() else None
     if loop is None:
         loop = Loop.begin(env, bonus)
-        warm_up(run, env, bonus, loop)
+        warm_up(run, env, agent, bonus, loop)
+    elif run.backbone == "dqn" and not agent.replay.ready:
+        refill(run, env, agent, bonus, loop)
     out.rewind(loop.steps)
     stop, saved, began = Stop(), time.monotonic(), (time.monotonic(), loop.steps)
     with stop:
         while loop.steps < run.steps and not stop.asked:
-            chunk, episodes = collect(env, agent, loop, run.rollout)
+            chunk, episodes = collect(env, agent, loop, run.block, bonus)
             check_finite(chunk)
-            r_int, metrics = None, dict[str, float]()
-            if bonus is not None:
-                r_int, metrics, loop.memory = bonus.absorb(chunk, loop.memory)
-            metrics |= agent.update(chunk, r_int) | tv_metrics(env, chunk, r_int) | room_metrics(chunk, r_int)
+            teach: Any = teach_dqn if run.backbone == "dqn" else teach_ppo
+            r_int, metrics = teach(agent, bonus, chunk, loop)
+            metrics |= tv_metrics(env, chunk, r_int) | room_metrics(chunk, r_int)
             check_losses(metrics, out)
             speed = (loop.steps - began[1]) / (time.monotonic() - began[0])
             row = {"step": loop.steps, "charts/SPS": round(speed)} | episode_metrics(episodes, loop) | metrics
@@ -87,14 +72,60 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
     if stop.asked:
         raise KeyboardInterrupt(f"Stopped and saved at step {loop.steps:,}. Add --resume to continue.")
     if run.eval_episodes:
-        write_eval(run, out, agent)
+        write_eval(run, out, agent, bonus)
     out.finish()
     return loop
 
 
-def warm_up(run: RunConfig, env: VecEnv, bonus: Bonus | None, loop: Loop) -> None:
+Lesson = tuple[Tensor | None, dict[str, float]]  # the bonus (T, B) that was paid, and metrics
+
+
+def teach_ppo(agent: PPO, bonus: Bonus | None, chunk: Chunk, loop: Loop) -> Lesson:
+    """A rollout is used once: the bonus pays it and learns from it, then the agent does."""
+    if bonus is None:
+        return None, agent.update(chunk, None)
+    r_int, metrics, loop.memory = bonus.absorb(chunk, loop.memory)
+    return r_int, metrics | agent.update(chunk, r_int)
+
+
+def teach_dqn(agent: DQN, bonus: ReplayedBonus | None, chunk: Chunk, loop: Loop) -> Lesson:
+    """A block goes into the replay; as many updates as its steps have earned are made from draws of it."""
+    remember(agent, bonus, chunk, loop)
+    report: dict[str, list[float]] = {}
+    agent.owed += agent.config.updates * len(chunk.reward) * agent.replay.ready
+    for _ in range(int(agent.owed)):
+        drawn, r_int, metrics = agent.replay.sample(agent.config.batch, agent.generator), None, dict[str, float]()
+        if bonus is not None:
+            r_int, metrics = bonus.learn(drawn.chunk, drawn.weight)
+            metrics |= pair_lesson(agent, bonus)
+        metrics |= agent.learn(drawn, r_int)
+        for name, value in metrics.items():
+            report.setdefault(name, []).append(value)
+    agent.owed -= int(agent.owed)
+    return chunk.notes.get("r_int"), {name: float(np.mean(values)) for name, values in report.items()}
+
+
+def remember(agent: Any, bonus: ReplayedBonus | None, chunk: Chunk, loop: Loop) -> None:
+    """Put a block into the replay, and its observations into the bonus's statistics."""
+    agent.remember(chunk)
+    if bonus is not None:
+        loop.memory = bonus.meet(chunk, loop.memory)
+
+
+def pair_lesson(agent: DQN, bonus: ReplayedBonus) -> dict[str, float]:
+    """Neighbours in time, for generators that learn from them."""
+    wanted = bonus.surprise.pairs
+    return bonus.learn_pairs(*agent.replay.pairs(wanted, agent.generator)) if wanted else {}
+
+
+def warm_up(run: RunConfig, env: VecEnv, agent: Any, bonus: Bonus | None, loop: Loop) -> None:
     """Random actions teach the bonus what is ordinary, and its observation statistics; nothing is paid."""
     env.action_space.seed(run.seed)
+    if run.backbone == "dqn":
+        refill(run, env, RandomAgent(env, agent), bonus, loop)
+        if bonus is not None and agent.replay.ready:
+            pretrain(agent, bonus)
+        return
     for _ in range(run.warmup_rollouts if bonus is not None else 0):
         chunk, _ = collect(env, RandomAgent(env), loop, run.rollout)
         check_finite(chunk)
@@ -102,37 +133,21 @@ def warm_up(run: RunConfig, env: VecEnv, bonus: Bonus | None, loop: Loop) -> Non
         _, _, loop.memory = bonus.absorb(chunk, loop.memory, warmup=True)
 
 
-class RandomAgent:
-    """Uniform actions, drawn from the action space's own stream."""
-
-    def __init__(self, env: VecEnv) -> None:
-        self.space, self.num_envs = env.action_space, env.num_envs
-
-    def act(self, obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """One action for each environment; nothing to note."""
-        return torch.as_tensor(np.stack([self.space.sample() for _ in range(self.num_envs)])), {}
+def refill(run: RunConfig, env: VecEnv, actor: Any, bonus: Any, loop: Loop) -> None:
+    """As many blocks as the warm-up has, lived through and not learnt from: at the start, and on resuming without a replay."""
+    for _ in range(run.warmup_rollouts):
+        chunk, _ = collect(env, actor, loop, run.block, bonus)
+        check_finite(chunk)
+        remember(actor, bonus, chunk, loop)
 
 
-def collect(env: VecEnv, agent: Any, loop: Loop, T: int) -> tuple[Chunk, list[tuple[float, int]]]:
-    """T steps of every environment. Moves `loop` on; returns the chunk and (return, length) of each finished episode."""
-    rollout, episodes = Rollout(T), []
-    for _ in range(T):
-        action, notes = agent.act(loop.obs)
-        step = env.step(action.numpy())
-        told = {name: torch.as_tensor(x) for name, x in step.info.items()}
-        row = {name: torch.as_tensor(x) for name, x in step._asdict().items() if name != "info"}
-        loop_obs, done = row.pop("obs"), row["terminated"] | row["truncated"]
-        rollout.add(obs=loop.obs, action=action, first=loop.first, **row, **notes, **told)
-        loop.returns += row["reward"]
-        loop.lengths += row["valid"]
-        for b in done.nonzero().squeeze(1).tolist():
-            episodes.append((loop.returns[b].item(), int(loop.lengths[b].item())))
-        loop.returns[done], loop.lengths[done] = 0.0, 0.0
-        # After an end comes a first; a row that never happened stands between them and hands `first` on.
-        loop.first = done | ~row["valid"]
-        loop.obs = loop_obs
-        loop.steps += env.num_envs
-    return rollout.chunk(), episodes
+def pretrain(agent: DQN, bonus: Any) -> None:
+    """What the random actions brought, learnt before anything is paid: first the encoder, then the model above it."""
+    for _ in range(agent.config.pretrain_pairs if bonus.surprise.pairs else 0):
+        pair_lesson(agent, bonus)
+    for _ in range(agent.config.pretrain):
+        drawn = agent.replay.sample(agent.config.batch, agent.generator)
+        bonus.learn(drawn.chunk, torch.ones_like(drawn.weight), warmup=True)
 
 
 def episode_metrics(episodes: list[tuple[float, int]], loop: Loop) -> dict[str, float]:
@@ -192,11 +207,13 @@ def check_losses(metrics: dict[str, float], out: RunDir) -> None:
         )
 
 
-def write_eval(run: RunConfig, out: RunDir, agent: PPO, episodes: int | None = None, greedy: bool = False) -> dict[str, Any]:
+def write_eval(
+    run: RunConfig, out: RunDir, agent: Any, bonus: Bonus | None, episodes: int | None = None, greedy: bool = False
+) -> dict[str, Any]:
     """Evaluate on layouts that training did not see and write eval.json."""
     wanted = episodes or run.eval_episodes
     env = make_vec(run.env, min(wanted, 128), EVAL_SEED + run.seed, run.threads)
-    result = summary(evaluate(agent, env, wanted, greedy))
+    result = summary(evaluate(agent, env, wanted, greedy, bonus))
     env.close()
     write_atomically(out.eval, lambda file: file.write((json.dumps(result) + "\n").encode()))
     return result

@@ -72,8 +72,8 @@ def test_minigrid_fake_rows_follow_ends_and_precede_firsts():
     loop = Loop.begin(env, None)
 
     class Forward:
-        def act(self, obs):
-            return torch.randint(0, 3, (5,), generator=torch.Generator().manual_seed(loop.steps)), {}
+        def act(self, obs, first, memo):
+            return torch.randint(0, 3, (5,), generator=torch.Generator().manual_seed(loop.steps)), {}, memo
 
     chunk, episodes = collect(env, Forward(), loop, 300)
     assert chunk.obs.shape == (300, 5, 151)

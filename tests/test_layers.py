@@ -8,12 +8,12 @@ import surprise_memory
 ROOT = Path(surprise_memory.__file__).parent
 LEVELS = [
     {"types"},
-    {"nets", "returns", "buffers", "rundir", "stats", "shell"},
+    {"nets", "returns", "buffers", "replay", "rundir", "stats", "shell"},
     {"normalise"},
     {"memory", "surprise", "envs"},
     {"methods"},
     {"bonus"},
-    {"agents", "conformance"},
+    {"agents", "conformance", "replayed", "collect"},
     {"config", "evaluate"},
     {"checkpoint", "progress"},
     {"train"},

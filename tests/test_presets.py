@@ -37,7 +37,7 @@ def test_without_its_weight_the_tasks_reward_never_reaches_the_agent(ext_coef, r
         agent = PPO((3,), spaces.Discrete(2), PPOConfig(hidden=8, minibatches=2, epochs=2, ext_coef=ext_coef), True)
         chunk = fakes.chunk_of(torch.randn(6, 4, 3))
         for t in range(6):
-            action, notes = agent.act(chunk.obs[t])
+            action, notes, _ = agent.act(chunk.obs[t], chunk.first[t], {})
             chunk.action[t] = action
             for name, note in notes.items():
                 chunk.notes.setdefault(name, torch.zeros(6, 4))[t] = note

@@ -176,17 +176,17 @@ def test_evaluation_gives_every_environment_the_same_number_of_episodes():
     class Nobody:
         generator = torch.Generator()
 
-        def act(self, obs, greedy):
-            return torch.zeros(2), {}
+        def act(self, obs, first, memo, explore, greedy):
+            return torch.zeros(2), {}, memo
 
     assert np.mean(evaluate(Nobody(), Uneven(), 8)) == 5.5
 
 
 def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():
     run = small(warmup_rollouts=3)
-    env, _, bonus = build(run)
+    env, agent, bonus = build(run)
     weights = bonus.memory.w.encode.weight.clone()
-    warm_up(run, env, bonus, loop := Loop.begin(env, bonus))
+    warm_up(run, env, agent, bonus, loop := Loop.begin(env, bonus))
     assert loop.steps == 3 * run.envs * run.rollout
     assert bonus.scaler.moments.count < 1 < bonus.see.moments.count
     assert bonus.scaler.filtered.abs().min() > 0  # the filter has climbed

@@ -117,11 +117,13 @@ class PPO:
         self.optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.lr, eps=1e-8, fused=True)
 
     @torch.no_grad()
-    def act(self, obs: Tensor, greedy: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
-        """Actions (B,) for observations (B, *obs), and what to note down for learning."""
+    def act(
+        self, obs: Tensor, first: Tensor, memo: dict[str, Tensor], explore: bool = True, greedy: bool = False
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Actions (B,) for observations (B, *obs), what to note down for learning, and the memo, which this agent has none of."""
         head, v_ext, v_int = self.policy(_as_input(obs))
         action = self.policy.sample(head, self.generator, greedy)
-        return action, {"log_prob": self.policy.log_prob(head, action)[0], "v_ext": v_ext, "v_int": v_int}
+        return action, {"log_prob": self.policy.log_prob(head, action)[0], "v_ext": v_ext, "v_int": v_int}, memo
 
     @torch.no_grad()
     def advantages(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, Tensor]:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from surprise_memory.bench.products import jobs, products
+from surprise_memory.collect import Loop, collect
 from surprise_memory.config import RunConfig
 from surprise_memory.memory.episodic import KeyLog
-from surprise_memory.train import Loop, build, collect
+from surprise_memory.train import build
 
 PARTS = ("env", "act", "bonus ask", "bonus learn", "agent learn")
 

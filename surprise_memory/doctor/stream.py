@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from surprise_memory.bonus import Bonus, Trace, last_frame
+from surprise_memory.collect import Loop, RandomAgent, collect
 from surprise_memory.config import RunConfig
 from surprise_memory.doctor import measures as measure
 from surprise_memory.doctor.measures import Array
@@ -25,7 +26,7 @@ from surprise_memory.envs.minigrid import sights
 from surprise_memory.methods import split_method
 from surprise_memory.nets import is_image
 from surprise_memory.returns import discounted_filter
-from surprise_memory.train import Loop, RandomAgent, check_finite, collect
+from surprise_memory.train import check_finite
 from surprise_memory.types import Chunk
 
 NOISE_SHARE = 1 / 8

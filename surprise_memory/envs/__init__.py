@@ -5,10 +5,11 @@ import os
 from surprise_memory.envs import atari, gymnasium, minigrid, miniworld
 from surprise_memory.envs.base import Step, VecEnv, envpool
 from surprise_memory.envs.noisy_tv import PREFIX, NoisyTV
+from surprise_memory.envs.tmaze import TMaze
 from surprise_memory.envs.toy import Toy
 from surprise_memory.types import UserError, require, unknown
 
-TOY = "ToyKeyDoor-v0"
+TOY, TMAZE = "ToyKeyDoor-v0", "ToyTMaze-v0"
 
 
 def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False) -> VecEnv:
@@ -18,6 +19,8 @@ def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bo
         return NoisyTV(make_vec(env_id.removeprefix(PREFIX), num_envs, seed, threads, render), seed)
     if env_id == TOY:
         return Toy(num_envs, seed)
+    if env_id == TMAZE:
+        return TMaze(num_envs, seed)
     if env_id in minigrid.ids():
         return minigrid.MiniGrid(env_id, num_envs, seed, threads, render)
     if env_id in atari.ids():
@@ -33,7 +36,7 @@ def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bo
 
 def list_envs() -> list[str]:
     """Every id that `make_vec` takes on this machine."""
-    return [TOY, *minigrid.ids(), *atari.ids(), *miniworld.ids(), *gymnasium.ids()]
+    return [TOY, TMAZE, *minigrid.ids(), *atari.ids(), *miniworld.ids(), *gymnasium.ids()]
 
 
 def threads_of_machine() -> int:
@@ -41,4 +44,4 @@ def threads_of_machine() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-__all__ = ["TOY", "Step", "VecEnv", "list_envs", "make_vec"]
+__all__ = ["TMAZE", "TOY", "Step", "VecEnv", "list_envs", "make_vec"]

@@ -85,7 +85,7 @@ class SurpriseMemory(Memory):
             q = torch.cat([u_e, u], -1)
         return (self.w(q).sub_(q) if self.w else q), q, log, carry
 
-    def losses(self, u: Tensor, rows: Tensor, log: KeyLog | None) -> dict[str, Tensor]:
+    def losses(self, u: Tensor, rows: Tensor, log: KeyLog | None, weight: Tensor | None = None) -> dict[str, Tensor]:
         """L_M and L_W for the surprises u (K, n) of the flattened steps `rows` (K,), each with the memory it saw."""
         c, losses, q = self.config, {}, u.detach()
         target = q
@@ -93,11 +93,11 @@ class SurpriseMemory(Memory):
             assert log is not None
             k = (u if c.m_trains_surprise else target) @ self.m.Q
             u_e = self.m.recall(k, *log.windows(rows))
-            losses["m"] = c.m_coef * magnitude(u_e - (target if self.m.V is not None else k.detach()), c.loss)
+            losses["m"] = c.m_coef * magnitude(u_e - (target if self.m.V is not None else k.detach()), c.loss, weight)
             attached = c.attach_read and not c.m_trains_surprise  # L_W never reaches the generator
             q = torch.cat([u_e if attached else u_e.detach(), target], -1)
         if self.w:
-            losses["w"] = magnitude(self.w(q) - q.detach(), c.loss)
+            losses["w"] = magnitude(self.w(q) - q.detach(), c.loss, weight)
         return losses
 
     def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:

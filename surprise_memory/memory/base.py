@@ -3,7 +3,7 @@
 | member                             | shapes                   | what it is                                            |
 |------------------------------------|--------------------------|-------------------------------------------------------|
 | forward(u, first, valid, carry)    | (T, B, n) to (T, B, ...) | (v, q, log, carry): |v| is the bonus, v is left of q  |
-| losses(u, rows, log) -> losses     | (K, n), (K,) to scalars  | what trains it, on some flattened steps of the log    |
+| losses(u, rows, log, weight)       | (K, n), (K,) to scalars  | what trains it, on some flattened steps of the log    |
 | start(B) -> carry                  |                          | its episodic content before the first step            |
 | absorb(log, valid, carry) -> carry |                          | the one place where its lasting content moves         |
 
@@ -35,8 +35,8 @@ class Memory(nn.Module):
         """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `absorb`, carry). Changes nothing."""
         raise NotImplementedError
 
-    def losses(self, u: Tensor, rows: Tensor, log: Any) -> dict[str, Tensor]:
-        """Losses by name for the surprises u (K, n) of the flattened steps `rows` (K,)."""
+    def losses(self, u: Tensor, rows: Tensor, log: Any, weight: Tensor | None = None) -> dict[str, Tensor]:
+        """Losses by name for the surprises u (K, n) of the flattened steps `rows` (K,), each step counting `weight` (K,)."""
         return {}
 
     def absorb(self, log: Any, valid: Tensor, carry: Any) -> Any:

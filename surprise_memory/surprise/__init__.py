@@ -10,6 +10,7 @@ from surprise_memory.surprise.base import Actions, Surprise
 from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
 from surprise_memory.surprise.expectation import Expectation
 from surprise_memory.surprise.icm import ICM, ICMConfig
+from surprise_memory.surprise.lwm import LWM, LWMConfig
 from surprise_memory.surprise.ngu import NGU, NGUConfig
 from surprise_memory.surprise.rnd import RND, RNDConfig
 from surprise_memory.types import enter
@@ -23,6 +24,7 @@ class Entry(NamedTuple):
     make: Make
     about: str
     takes_memory: bool = True
+    agent: str = "ppo"  # the backbone it was made for
 
 
 SURPRISES = {
@@ -44,6 +46,11 @@ SURPRISES = {
         "disagreement: variance of an ensemble of forward models",
         takes_memory=False,
     ),
+    "lwm": Entry(
+        lambda shape, actions, c: LWM(shape, Actions(actions), c.lwm),
+        "latent world model: foresee the next latent state from all before it; with the recurrent DQN",
+        agent="dqn",
+    ),
 }
 
 
@@ -55,6 +62,7 @@ def register_surprise(name: str, make: Make, about: str, takes_memory: bool = Tr
 __all__ = [
     "AE",
     "ICM",
+    "LWM",
     "NGU",
     "RND",
     "SURPRISES",
@@ -64,6 +72,7 @@ __all__ = [
     "DisagreementConfig",
     "Expectation",
     "ICMConfig",
+    "LWMConfig",
     "NGUConfig",
     "RNDConfig",
     "Surprise",

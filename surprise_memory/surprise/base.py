@@ -8,10 +8,12 @@
 | forward(inputs) -> u                     | (K, n)           | surprise with today's weights, equation 1  |
 | losses(inputs, loss, draws) -> u, losses | (K, n), scalars  | what trains it, by name                    |
 | start(B) -> carry                        |                  | episodic state before the first step       |
+| unroll(inputs, first, valid, carry)      | (T*B, ...)       | adds what depends on the steps before      |
 | pay(e, inputs, first, valid, carry)      | (T, B) to (T, B) | last word on the reward e = |v|^power      |
 | absorb(e, notes, valid, warmup)          |                  | the one place where its statistics move    |
 
-The last three matter only to generators with an episodic part of their own, such as NGU. `check_surprise` tests a class of
+The last four matter only to generators with an episodic part of their own, such as NGU and LWM; `sequence_losses` and
+`pair_loss` only to those that learn from replayed sequences in a way of their own, such as LWM. `check_surprise` tests a class of
 yours against all of this.
 """
 
@@ -24,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surprise_memory.nets import Activation, conv, is_image, magnitude, mlp, orthogonal
-from surprise_memory.types import UserError
+from surprise_memory.types import Chunk, UserError
 
 Inputs = dict[str, Tensor]
 
@@ -37,6 +39,13 @@ class Surprise(nn.Module):
     """Of obs, action, next_obs: what `prepare` gets. Observations come normalised, actions as float vectors (K, A)."""
     power: int | None = None
     """Power of the norm that is paid, where the method itself fixes it; None leaves it to `BonusConfig.power`."""
+
+    obs_norm: str | None = None
+    """How observations are normalised, where the method itself fixes it; None leaves it to `BonusConfig.obs_norm`."""
+    lr: float | None = None
+    """Adam's rate, its memory's too, where the method itself fixes it; None leaves it to `BonusConfig`."""
+    pairs: int = 0
+    """Neighbours in time that `pair_loss` wants with every replayed batch."""
 
     def prepare(self, seen: Inputs) -> Inputs:
         """From the columns it sees, (K, ...) each, to whatever `forward` and `losses` need, without gradients."""
@@ -54,6 +63,25 @@ class Surprise(nn.Module):
     def start(self, num_envs: int) -> Any:
         """The carry before the first step: None, or a dataclass of tensors."""
         return None
+
+    def unroll(self, inputs: Inputs, first: Tensor, valid: Tensor, carry: Any) -> tuple[Inputs, Any]:
+        """From the flattened inputs (T*B, ...) of T steps to the same and more, and the carry. Changes nothing."""
+        return inputs, carry
+
+    def sequence_losses(
+        self, inputs: Inputs, chunk: Chunk, loss: str, draws: torch.Generator, weight: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """As `losses`, for replayed sequences: inputs (T*B, ...) of all their steps, weights (T*B,), 0 where not valid.
+
+        By default the steps that happened count alike, each by itself; u of the others is zero.
+        """
+        rows = chunk.valid_rows()
+        u, losses = self.losses({name: column[rows] for name, column in inputs.items()}, loss, draws)
+        return u.new_zeros(len(weight), self.n).index_copy(0, rows, u), losses
+
+    def pair_loss(self, a: Tensor, b: Tensor, draws: torch.Generator) -> Tensor:
+        """What trains it on observations (K, *obs) of neighbouring steps."""
+        raise NotImplementedError
 
     def pay(self, e: Tensor, inputs: Inputs, first: Tensor, valid: Tensor, carry: Any) -> tuple[Tensor, Inputs, Any]:
         """From e (T, B) to (reward (T, B), notes for `absorb`, carry). Changes nothing. Notes of shape (T, B) are logged."""
