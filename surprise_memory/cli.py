@@ -177,6 +177,7 @@ def bench_command(
     rollouts: int = 3,
     threads: int = 1,
     all: bool = False,
+    agent: Literal["ppo", "dqn"] = "ppo",
 ) -> None:
     """Speed of no bonus, the generator, and the generator with memory on this machine.
 
@@ -186,15 +187,16 @@ def bench_command(
         rollouts: Rollouts per measurement.
         threads: Torch's threads.
         all: Every method and size of memory, instead of RND's in detail.
+        agent: With dqn, the recurrent DQN with and without the latent world model.
     """
     require(threads >= 1, "threads", threads, "at least 1")
     from surprise_memory import bench
 
     console = rich_console()
     with console.status("measuring") as status:
-        measure = bench.bench_all if all else bench.bench
+        measure = bench.bench_dqn if agent == "dqn" else bench.bench_all if all else bench.bench
         result = measure(env, preset, rollouts, threads, lambda what, share: status.update(f"{what} {share:.0%}"))
-    (bench.print_all if all else bench.print_bench)(result, console)
+    (bench.print_dqn if agent == "dqn" else bench.print_all if all else bench.print_bench)(result, console)
 
 
 def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:

@@ -6,22 +6,18 @@ process's CPU time, so that a busy machine slows a measurement down and hardly b
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from surprise_memory.bench.laps import Entrant, clock_for
+from surprise_memory.bench.laps import Entrant, OnProgress, clock_for, taking_turns
+from surprise_memory.bench.offpolicy import bench_dqn, print_dqn
 from surprise_memory.bench.report import memory_bytes, print_all, print_bench, relative, results, settings
 from surprise_memory.config import PRESETS, RunConfig
 from surprise_memory.memory.episodic import KeyLog
-from surprise_memory.methods import methods
-from surprise_memory.types import choose, require
+from surprise_memory.methods import backbone, methods
+from surprise_memory.types import choose
 
 METHODS = ("none", "rnd", "rnd+sm")
 SIZES = ((32, 4), (128, 16), (1024, 64))  # N-d of the paper's ablation
-
-OnProgress = Callable[[str, float], None]
 
 
 def bench(env_id: str, preset: str, rollouts: int = 3, threads: int = 1, on_progress: OnProgress | None = None) -> dict[str, Any]:
@@ -36,7 +32,7 @@ def bench_all(
 ) -> dict[str, Any]:
     """Every method, and rnd+sm with the paper's other sizes of M, relative to plain PPO and to its generator alone."""
     run = dataclasses.replace(choose(PRESETS, preset, "preset")(env_id), threads=threads)
-    runs = {name: dataclasses.replace(run, method=name) for name in methods()}
+    runs = {name: dataclasses.replace(run, method=name) for name in methods() if backbone(name) == "ppo"}
     for slots, width in SIZES:
         memory = dataclasses.replace(run.bonus.memory, slots=slots, width=width)
         bonus = dataclasses.replace(run.bonus, memory=memory)
@@ -51,24 +47,12 @@ def race(
 ) -> tuple[dict[str, list[dict[str, float]]], dict[str, KeyLog]]:
     """Laps of all runs, taking turns after one to warm up, and the key log of each that has an M."""
     threads = next(iter(runs.values())).threads
-    require(rollouts >= 1, "rollouts", rollouts, "at least 1")
-    tell, before = on_progress or (lambda what, share: None), torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        entrants = {name: Entrant(run, clock_for(threads)) for name, run in runs.items()}
-        for entrant in entrants.values():
-            entrant.lap()
-        laps: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
-        for turn in range(rollouts):
-            for i, (name, entrant) in enumerate(entrants.items()):
-                tell(name, (turn + i / len(runs)) / rollouts)
-                laps[name].append(entrant.lap())
-        logs = {name: log for name, entrant in entrants.items() if (log := entrant.key_log()) is not None}
-    finally:
-        torch.set_num_threads(before)
+    entrants = {name: Entrant(run, clock_for(threads)) for name, run in runs.items()}
+    laps = taking_turns(entrants, rollouts, threads, on_progress)
+    logs = {name: log for name, entrant in entrants.items() if (log := entrant.key_log()) is not None}
     for entrant in entrants.values():
         entrant.env.close()
     return laps, logs
 
 
-__all__ = ["bench", "bench_all", "print_all", "print_bench"]
+__all__ = ["bench", "bench_all", "bench_dqn", "print_all", "print_bench", "print_dqn"]

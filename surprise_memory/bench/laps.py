@@ -11,10 +11,12 @@ from surprise_memory.collect import Loop, collect
 from surprise_memory.config import RunConfig
 from surprise_memory.memory.episodic import KeyLog
 from surprise_memory.train import build
+from surprise_memory.types import require
 
 PARTS = ("env", "act", "bonus ask", "bonus learn", "agent learn")
 
 Clock = Callable[[], float]
+OnProgress = Callable[[str, float], None]
 
 
 def clock_for(threads: int) -> Clock:
@@ -29,10 +31,10 @@ class Meter:
         self.inner, self.clock, self.spent = getattr(thing, method), clock, 0.0
         setattr(thing, method, self)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **words: Any) -> Any:
         """The method, timed."""
         began = self.clock()
-        result = self.inner(*args)
+        result = self.inner(*args, **words)
         self.spent += self.clock() - began
         return result
 
@@ -83,3 +85,23 @@ class Entrant:
         chunk, _ = collect(self.env, self.agent, self.loop, self.run.rollout)
         log = self.bonus(chunk, self.loop.memory)[1].log
         return log if isinstance(log, KeyLog) else None
+
+
+def taking_turns(
+    entrants: dict[str, Any], rollouts: int, threads: int, on_progress: OnProgress | None
+) -> dict[str, list[dict[str, float]]]:
+    """Laps of each, one after the other in every turn, after one to warm up."""
+    require(rollouts >= 1, "rollouts", rollouts, "at least 1")
+    tell, before = on_progress or (lambda what, share: None), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    laps: dict[str, list[dict[str, float]]] = {name: [] for name in entrants}
+    try:
+        for turn in range(-1, rollouts):
+            for i, (name, entrant) in enumerate(entrants.items()):
+                tell(name, max(0.0, (turn + i / len(entrants)) / rollouts))
+                lap = entrant.lap()
+                if turn >= 0:
+                    laps[name].append(lap)
+    finally:
+        torch.set_num_threads(before)
+    return laps

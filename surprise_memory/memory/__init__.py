@@ -73,6 +73,11 @@ class SurpriseMemory(Memory):
         """The carry before the first step."""
         return self.m.start(num_envs) if self.m else None
 
+    def fresh(self, num_envs: int, steps: int) -> Keys | None:
+        """Sequences of so many steps never fill more slots."""
+        carry = self.start(num_envs)
+        return Keys(carry.log[-steps:], carry.age) if carry else None
+
     @torch.no_grad()
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys | None

@@ -31,6 +31,10 @@ class Memory(nn.Module):
         """The carry before the first step: None, or a dataclass of tensors."""
         return None
 
+    def fresh(self, num_envs: int, steps: int) -> Any:
+        """As `start`, for sequences of so many steps and no more: it may be smaller."""
+        return self.start(num_envs)
+
     def forward(self, u: Tensor, first: Tensor, valid: Tensor, carry: Any) -> tuple[Tensor, Tensor, Any, Any]:
         """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `absorb`, carry). Changes nothing."""
         raise NotImplementedError
