@@ -58,7 +58,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
             teach: Any = teach_dqn if run.backbone == "dqn" else teach_ppo
             r_int, metrics = teach(agent, bonus, chunk, loop)
             metrics |= tv_metrics(env, chunk, r_int) | room_metrics(chunk, r_int)
-            check_losses(metrics, out)
+            check_losses(metrics, out, run.backbone)
             speed = (loop.steps - began[1]) / (time.monotonic() - began[0])
             row = {"step": loop.steps, "charts/SPS": round(speed)} | episode_metrics(episodes, loop) | metrics
             out.log(row)
@@ -101,6 +101,8 @@ def teach_dqn(agent: DQN, bonus: ReplayedBonus | None, chunk: Chunk, loop: Loop)
         metrics |= agent.learn(drawn, r_int)
         for name, value in metrics.items():
             report.setdefault(name, []).append(value)
+        if not np.isfinite(list(metrics.values())).all():
+            break  # the caller says so; no draw from priorities that are not numbers
     agent.owed -= int(agent.owed)
     return chunk.notes.get("r_int"), {name: float(np.mean(values)) for name, values in report.items()}
 
@@ -197,12 +199,12 @@ def check_finite(chunk: Chunk) -> None:
             raise UserError(f"The environment returned {value} in {name} ({place}): mend it there. The checkpoint is intact.")
 
 
-def check_losses(metrics: dict[str, float], out: RunDir) -> None:
+def check_losses(metrics: dict[str, float], out: RunDir, agent: str) -> None:
     """Stop when learning has blown up, keeping the checkpoint from before."""
     bad = [name for name, value in metrics.items() if not np.isfinite(value)]
     if bad:
         raise UserError(
-            f"Training diverged: {', '.join(bad)} is not a number. {out.checkpoint} is from before; lower --ppo.lr or "
+            f"Training diverged: {', '.join(bad)} is not a number. {out.checkpoint} is from before; lower --{agent}.lr or "
             "--bonus.lr, or look at the reward's size."
         )
 

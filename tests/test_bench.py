@@ -14,7 +14,7 @@ from surprise_memory.bench.laps import PARTS
 from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
 from surprise_memory.memory.episodic import KeyLog
-from surprise_memory.methods import methods
+from surprise_memory.methods import backbone, methods
 from surprise_memory.train import build
 from surprise_memory.types import UserError
 
@@ -139,10 +139,27 @@ def test_all_methods_and_sizes_are_compared_with_plain_ppo_and_with_their_genera
 def test_bench_all_measures_every_method():
     console = pytest.importorskip("rich.console").Console(record=True, width=200)
     result = bench.bench_all(TOY, "debug", rollouts=1)
-    assert list(result["methods"]) == [*methods(), "rnd+sm 32-4", "rnd+sm 128-16", "rnd+sm 1024-64"]
+    assert list(result["methods"]) == [
+        *(m for m in methods() if backbone(m) == "ppo"),
+        "rnd+sm 32-4",
+        "rnd+sm 128-16",
+        "rnd+sm 1024-64",
+    ]
     assert result["key_log_bytes"]["rnd+sm 1024-64"] == (1024 + 16) * 4 * 64 * 4 + 16 * 4 * 8
     assert set(result["key_log_bytes"]) == {m for m in result["methods"] if m.partition(" ")[0].endswith(("+sm", "+m"))}
     bench.print_all(result, console)
     text = console.export_text()
     for word in ("disagreement", "ngu+counts", "1024-64", "time / none"):
         assert word in text
+
+
+def test_the_recurrent_dqn_is_measured_part_by_part():
+    result = bench.bench_dqn(TOY, "debug", rollouts=1)
+    assert list(result["methods"]) == ["none", "lwm", "lwm+sm"] and json.loads(json.dumps(result)) == result
+    for name, method in result["methods"].items():
+        assert all(ms >= 0 for ms in method["ms"].values())
+        assert (method["ms"]["bonus: while acting"] == 0) == (name == "none")
+        assert math.isclose(method["steps_per_second"], 4e3 / sum(method["ms"].values()), rel_tol=1e-6)
+    assert result["batch"] == [4, 4 + 16 + 3]
+    # 13 floats, action, reward, action and reward before (8 + 4 + 8 + 4 bytes), r_int not; 4 flags: 52 + 24 + 4.
+    assert result["replay_bytes"] == 80 * 2_000

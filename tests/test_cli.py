@@ -98,6 +98,14 @@ def refused(capsys, *words):
         ([TOY, "--bonus.scale-momentum", "2"], "between 0 and 1"),
         ([TOY, "--ppo.lam", "1.5"], "in [0, 1]"),
         ([TOY, "--ppo.minibatches", "0"], "at least 1"),
+        ([TOY, "--agent", "sac"], "Unknown agent 'sac'"),
+        (["Pendulum-v1", "--agent", "dqn", "--method", "none"], "use --agent ppo"),
+        ([TOY, "--method", "lwm", "--dqn.replay", "5000"], "64 environments need 7,680"),
+        ([TOY, "--method", "lwm", "--dqn.burn-in", "38"], "dqn.burn_in + dqn.n_step = 43"),
+        ([TOY, "--method", "lwm", "--dqn.updates", "0"], "dqn.updates = 0"),
+        ([TOY, "--method", "lwm", "--dqn.gamma", "1.5"], "dqn.gamma = 1.5"),
+        ([TOY, "--method", "lwm+sm", "--bonus.lwm.n", "0"], "lwm.n = 0"),
+        ([TOY, "--method", "lwm", "--bonus.lwm.lr", "0"], "lwm.lr = 0"),
         (["Switches-v0"], "Discrete and one-dimensional Box"),
         ([], "Which environment?"),
     ],
@@ -191,11 +199,16 @@ def test_nan_in_observations_stops_with_a_diagnosis_and_keeps_the_checkpoint(cap
     said = refused(capsys, "train", "Broken-v0", *DEBUG, "--save-minutes", "0", "--run-dir", str(tmp_path / "r"))
     assert "nan in next_obs (environment 0, feature 0)" in said
     assert read_checkpoint(RunDir(tmp_path / "r"))["loop"]["steps"] > 0
+    words = ["--save-minutes", "0", "--method", "lwm+sm", "--run-dir", str(tmp_path / "q")]
+    assert "nan in next_obs (environment 0, feature 0)" in refused(capsys, "train", "Broken-v0", *DEBUG, *words)
 
 
 def test_divergence_stops_with_a_diagnosis(capsys, tmp_path):
     said = refused(capsys, "train", TOY, *DEBUG, "--ppo.lr", "1e30", "--run-dir", str(tmp_path / "r"))
     assert "diverged" in said and "--ppo.lr" in said
+    words = ["--method", "lwm", "--dqn.lr", "1e30", "--run-dir", str(tmp_path / "q")]
+    said = refused(capsys, "train", TOY, *DEBUG, *words)
+    assert "diverged" in said and "--dqn.lr" in said
 
 
 def test_a_run_directory_holds_what_it_promises(finished, capsys):

@@ -96,12 +96,12 @@ def taking_turns(
     torch.set_num_threads(threads)
     laps: dict[str, list[dict[str, float]]] = {name: [] for name in entrants}
     try:
-        for turn in range(-1, rollouts):
+        for entrant in entrants.values():
+            entrant.lap()
+        for turn in range(rollouts):
             for i, (name, entrant) in enumerate(entrants.items()):
-                tell(name, max(0.0, (turn + i / len(entrants)) / rollouts))
-                lap = entrant.lap()
-                if turn >= 0:
-                    laps[name].append(lap)
+                tell(name, (turn + i / len(entrants)) / rollouts)
+                laps[name].append(entrant.lap())
     finally:
         torch.set_num_threads(before)
     return laps
