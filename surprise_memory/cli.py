@@ -178,6 +178,7 @@ def bench_command(
     threads: int = 1,
     all: bool = False,
     agent: Literal["ppo", "dqn"] = "ppo",
+    envs: int | None = None,
 ) -> None:
     """Speed of no bonus, the generator, and the generator with memory on this machine.
 
@@ -188,14 +189,16 @@ def bench_command(
         threads: Torch's threads.
         all: Every method and size of memory, instead of RND's in detail.
         agent: With dqn, the recurrent DQN with and without the latent world model.
+        envs: Environments side by side; the preset's number if not given.
     """
-    require(threads >= 1, "threads", threads, "at least 1")
+    run = PRESETS[preset](env)
+    run = dataclasses.replace(run, threads=threads, envs=envs or run.envs)
     from surprise_memory import bench
 
     console = rich_console()
     with console.status("measuring") as status:
         measure = bench.bench_dqn if agent == "dqn" else bench.bench_all if all else bench.bench
-        result = measure(env, preset, rollouts, threads, lambda what, share: status.update(f"{what} {share:.0%}"))
+        result = measure(run, rollouts, lambda what, share: status.update(f"{what} {share:.0%}"))
     (bench.print_dqn if agent == "dqn" else bench.print_all if all else bench.print_bench)(result, console)
 
 

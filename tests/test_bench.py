@@ -11,6 +11,7 @@ from torch import nn
 from surprise_memory import bench
 from surprise_memory.bench import products, report
 from surprise_memory.bench.laps import PARTS
+from surprise_memory.cli import main
 from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
 from surprise_memory.memory.episodic import KeyLog
@@ -26,7 +27,7 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(told):
-    return bench.bench(TOY, "debug", rollouts=2, threads=1, on_progress=lambda what, share: told.append((what, share)))
+    return bench.bench(PRESETS["debug"](TOY), rollouts=2, on_progress=lambda what, share: told.append((what, share)))
 
 
 def jobs_of(method, preset="debug"):
@@ -118,12 +119,16 @@ def test_the_tables_print(result):
     assert "≤ 12 %" in console.export_text()
 
 
-@pytest.mark.parametrize(("options", "says"), [({"rollouts": 0}, "rollouts = 0"), ({"threads": 0}, "threads = 0")])
-def test_refuses(options, says):
-    with pytest.raises(UserError, match=says):
-        bench.bench(TOY, "debug", **options)
-    with pytest.raises(UserError, match="Did you mean 'paper'"):
-        bench.bench(TOY, "papr")
+def test_refuses(capsys):
+    with pytest.raises(UserError, match="rollouts = 0"):
+        bench.bench(PRESETS["debug"](TOY), rollouts=0)
+    for words, says in (
+        (["--threads", "0"], "threads = 0"),
+        (["--envs", "-1"], "envs = -1"),
+        (["--rollouts", "0"], "rollouts = 0"),
+    ):
+        assert main(["bench", "--env", TOY, "--preset", "debug", *words]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_all_methods_and_sizes_are_compared_with_plain_ppo_and_with_their_generator():
@@ -138,7 +143,7 @@ def test_all_methods_and_sizes_are_compared_with_plain_ppo_and_with_their_genera
 
 def test_bench_all_measures_every_method():
     console = pytest.importorskip("rich.console").Console(record=True, width=200)
-    result = bench.bench_all(TOY, "debug", rollouts=1)
+    result = bench.bench_all(PRESETS["debug"](TOY), rollouts=1)
     assert list(result["methods"]) == [
         *(m for m in methods() if backbone(m) == "ppo"),
         "rnd+sm 32-4",
@@ -154,7 +159,7 @@ def test_bench_all_measures_every_method():
 
 
 def test_the_recurrent_dqn_is_measured_part_by_part():
-    result = bench.bench_dqn(TOY, "debug", rollouts=1)
+    result = bench.bench_dqn(PRESETS["debug"](TOY), rollouts=1)
     assert list(result["methods"]) == ["none", "lwm", "lwm+sm"] and json.loads(json.dumps(result)) == result
     for name, method in result["methods"].items():
         assert all(ms >= 0 for ms in method["ms"].values())

@@ -11,27 +11,22 @@ from typing import Any
 from surprise_memory.bench.laps import Entrant, OnProgress, clock_for, taking_turns
 from surprise_memory.bench.offpolicy import bench_dqn, print_dqn
 from surprise_memory.bench.report import memory_bytes, print_all, print_bench, relative, results, settings
-from surprise_memory.config import PRESETS, RunConfig
+from surprise_memory.config import RunConfig
 from surprise_memory.memory.episodic import KeyLog
 from surprise_memory.methods import backbone, methods
-from surprise_memory.types import choose
 
 METHODS = ("none", "rnd", "rnd+sm")
 SIZES = ((32, 4), (128, 16), (1024, 64))  # N-d of the paper's ablation
 
 
-def bench(env_id: str, preset: str, rollouts: int = 3, threads: int = 1, on_progress: OnProgress | None = None) -> dict[str, Any]:
-    """Plain PPO, RND and RND with its memory, part by part; `on_progress` gets (what, share done)."""
-    run = dataclasses.replace(choose(PRESETS, preset, "preset")(env_id), threads=threads)
+def bench(run: RunConfig, rollouts: int = 3, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    """Plain PPO, RND and RND with its memory, part by part, in a run's setting; `on_progress` gets (what, share done)."""
     laps, logs = race({name: dataclasses.replace(run, method=name) for name in METHODS}, rollouts, on_progress)
     return settings(run, rollouts) | results(run, laps) | {"memory": memory_bytes(logs["rnd+sm"])}
 
 
-def bench_all(
-    env_id: str, preset: str, rollouts: int = 3, threads: int = 1, on_progress: OnProgress | None = None
-) -> dict[str, Any]:
+def bench_all(run: RunConfig, rollouts: int = 3, on_progress: OnProgress | None = None) -> dict[str, Any]:
     """Every method, and rnd+sm with the paper's other sizes of M, relative to plain PPO and to its generator alone."""
-    run = dataclasses.replace(choose(PRESETS, preset, "preset")(env_id), threads=threads)
     runs = {name: dataclasses.replace(run, method=name) for name in methods() if backbone(name) == "ppo"}
     for slots, width in SIZES:
         memory = dataclasses.replace(run.bonus.memory, slots=slots, width=width)
@@ -47,7 +42,7 @@ def race(
 ) -> tuple[dict[str, list[dict[str, float]]], dict[str, KeyLog]]:
     """Laps of all runs, taking turns after one to warm up, and the key log of each that has an M."""
     threads = next(iter(runs.values())).threads
-    entrants = {name: Entrant(run, clock_for(threads)) for name, run in runs.items()}
+    entrants = {name: Entrant(run, clock_for(run)) for name, run in runs.items()}
     laps = taking_turns(entrants, rollouts, threads, on_progress)
     logs = {name: log for name, entrant in entrants.items() if (log := entrant.key_log()) is not None}
     for entrant in entrants.values():

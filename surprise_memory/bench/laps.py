@@ -9,6 +9,7 @@ import torch
 from surprise_memory.bench.products import jobs, products
 from surprise_memory.collect import Loop, collect
 from surprise_memory.config import RunConfig
+from surprise_memory.envs.miniworld import PREFIX as MINIWORLD
 from surprise_memory.memory.episodic import KeyLog
 from surprise_memory.train import build
 from surprise_memory.types import require
@@ -19,9 +20,9 @@ Clock = Callable[[], float]
 OnProgress = Callable[[str, float], None]
 
 
-def clock_for(threads: int) -> Clock:
-    """CPU time where one thread works at a time, wall time where several do."""
-    return time.process_time if threads == 1 else time.perf_counter
+def clock_for(run: RunConfig) -> Clock:
+    """CPU time where one thread of one process works at a time, wall time where several do."""
+    return time.perf_counter if run.threads > 1 or MINIWORLD in run.env else time.process_time
 
 
 class Meter:

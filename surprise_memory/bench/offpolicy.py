@@ -9,9 +9,8 @@ import torch
 from surprise_memory.bench.laps import Clock, Meter, OnProgress, clock_for, taking_turns
 from surprise_memory.bench.report import processor, table_of
 from surprise_memory.collect import Loop, RandomAgent, collect
-from surprise_memory.config import PRESETS, RunConfig
+from surprise_memory.config import RunConfig
 from surprise_memory.train import build, pair_lesson, refill
-from surprise_memory.types import choose
 
 METHODS = ("none", "lwm", "lwm+sm")
 PARTS = ("env", "act", "bonus: while acting", "replay: drawing", "bonus: learning", "agent: learning")
@@ -57,21 +56,19 @@ class Entrant:
         return dict(zip(PARTS, (*acting, (sampled + paired) / updates, (bonus - paired) / updates, agent / updates), strict=True))
 
 
-def bench_dqn(
-    env_id: str, preset: str, rollouts: int = 3, threads: int = 1, on_progress: OnProgress | None = None
-) -> dict[str, Any]:
+def bench_dqn(run: RunConfig, rollouts: int = 3, on_progress: OnProgress | None = None) -> dict[str, Any]:
     """Plain recurrent DQN, LWM and LWM with its memory, part by part, in turns inside one process."""
-    run = dataclasses.replace(choose(PRESETS, preset, "preset")(env_id), threads=threads, agent="dqn")
-    entrants = {name: Entrant(dataclasses.replace(run, method=name), clock_for(threads)) for name in METHODS}
-    laps = taking_turns(entrants, rollouts, threads, on_progress)
+    run = dataclasses.replace(run, agent="dqn")
+    entrants = {name: Entrant(dataclasses.replace(run, method=name), clock_for(run)) for name in METHODS}
+    laps = taking_turns(entrants, rollouts, run.threads, on_progress)
     totals = {name: [sum(lap.values()) for lap in them] for name, them in laps.items()}
     replay = entrants["none"].agent.replay
     for entrant in entrants.values():
         entrant.env.close()
     costs = [with_sm / alone - 1 for with_sm, alone in zip(totals["lwm+sm"], totals["lwm"], strict=True)]
     return {
-        "env": env_id,
-        "preset": preset,
+        "env": run.env,
+        "preset": run.preset,
         "machine": f"{processor()}, torch {torch.__version__}",
         "envs": run.envs,
         "batch": [run.dqn.batch, replay.length],

@@ -24,7 +24,7 @@ def settings(run: RunConfig, rollouts: int) -> dict[str, Any]:
         "preset": run.preset,
         "rollouts": rollouts,
         "threads": run.threads,
-        "clock": "CPU" if clock_for(run.threads) is time.process_time else "wall",
+        "clock": "CPU" if clock_for(run) is time.process_time else "wall",
         "machine": f"{processor()}, {os.cpu_count()} cores, torch {torch.__version__}",
         "envs": run.envs,
         "rollout": run.rollout,
