@@ -16,11 +16,10 @@ from surprise_memory.pictures import plotting
 from surprise_memory.rundir import RunDir, read_json
 
 HERE = Path(__file__).parent
-KEPT = ("step", "charts/", "intrinsic/", "losses/entropy", "noisy_tv/")
+KEPT = ("step", "charts/", "intrinsic/", "losses/entropy", "losses/td", "losses/pairs", "noisy_tv/", "rooms/visited")
 COLOURS = {"": "#777777", "none": "#c46a1b", "sm": "#1b6fc4", "m": "#7a4fb5", "w": "#2f8f5b", "counts": "#b03a5b"}
 SOLVED = {"MiniGrid-KeyCorridorS4R3-v0": 0.5}
 LINES = {"default": ("-", ""), "noisy": ("--", ", preset noisy"), "default_expect": (":", ", expect")}
-TV = "NoisyTV-MiniGrid-DoorKey-8x8-v0"
 
 
 def colour(method: str) -> str:
@@ -120,25 +119,29 @@ def at_the_end(run: RunDir, name: str) -> float:
     return float(np.mean(rows[-len(rows) // 4 :])) if rows else float("nan")
 
 
-def noise_table() -> str:
-    """Markdown: how much each method watches the noisy TV, and what it is paid there."""
-    columns = ["method", "preset", "seeds", "steps watched, last quarter, by seed", "bonus there, z, first rollout"]
-    columns += ["share of all bonus, last quarter"]
+def noise_table(env: Path) -> str:
+    """Markdown: how much each method watches the noisy TV, what it is paid there, and how it does the task."""
+    columns = ["method", "preset", "steps", "seeds", "steps watched, last quarter, by seed", "bonus there, z, first rollout"]
+    columns += ["share of all bonus, last quarter", "return x 100, by seed"]
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    for (method, preset), runs in cells(HERE / TV).items():
+    for (method, preset), runs in cells(env).items():
         shares = ", ".join(f"{100 * at_the_end(run, 'noisy_tv/share'):.0f} %" for run in runs)
         z = np.mean([next((r["noisy_tv/z"] for r in run.rows() if "noisy_tv/z" in r), np.nan) for run in runs])
         pay = np.mean([at_the_end(run, "noisy_tv/pay_share") for run in runs])
-        paid = "" if np.isnan(pay) else f"{100 * pay:.0f} %"
-        lines.append(f"| `{method}` | {preset} | {len(runs)} | {shares} | {'' if np.isnan(z) else f'{z:.2f}'} | {paid} |")
+        numbers = ["" if np.isnan(z) else f"{z:.2f}", "" if np.isnan(pay) else f"{100 * pay:.0f} %"]
+        steps = f"{max(list(run.rows())[-1]['step'] for run in runs) / 1e6:.1f} M"
+        scores = ", ".join(f"{100 * read_json(run.eval)['mean']:.1f}" for run in runs if run.eval.exists())
+        lines.append("| " + " | ".join([f"`{method}`", preset, steps, str(len(runs)), shares, *numbers, scores]) + " |")
     return "\n".join(lines)
 
 
-def noise_curves() -> Path:
-    """The share of steps that watch the TV, and the bonus there, over steps: one column for each generator."""
-    plt, found = plotting(), cells(HERE / TV)
+def noise_curves(env: Path) -> Path:
+    """TV actions, the scaled bonus and the return over steps, as the paper draws them: one column for each generator."""
+    plt, found = plotting(), cells(env)
+    rows = {"noisy_tv/share": "steps that watch", "intrinsic/reward_norm": "mean scaled bonus", "charts/return_128": "return"}
     generators = sorted({method.partition("+")[0] for method, _ in found} - {"none"})
-    figure, axes = plt.subplots(2, len(generators), figsize=(3.3 * len(generators), 5.2), layout="constrained", squeeze=False)
+    size = (3.3 * len(generators) + 1.2 * (len(generators) == 1), 6.6)
+    figure, axes = plt.subplots(len(rows), len(generators), figsize=size, layout="constrained", squeeze=False)
     for column, generator in enumerate(generators):
         for (method, preset), runs in found.items():
             if method.partition("+")[0] not in (generator, "none"):
@@ -146,15 +149,16 @@ def noise_curves() -> Path:
             line, more = LINES[preset]
             for i, run in enumerate(runs):
                 style = {"color": colour(method), "lw": 1.5, "ls": line, "label": f"{method}{more}" if i == 0 else None}
-                for axis, name in zip(axes[:, column], ("noisy_tv/share", "noisy_tv/z"), strict=True):
+                for axis, name in zip(axes[:, column], rows, strict=True):
                     paired = [(r["step"] / 1e6, r[name]) for r in run.rows() if name in r]
                     if paired:
                         axis.plot(*zip(*paired, strict=True), **style)
-        axes[0, column].set(title=f"{generator}: share of steps that watch", ylim=(0, 1.02))
-        axes[0, column].axhline(1 / 7, color="#bbbbbb", lw=0.8)
-        axes[1, column].set(title="bonus there, z", xlabel="million steps")
+        for axis, title in zip(axes[:, column], rows.values(), strict=True):
+            axis.set(title=f"{generator}: {title}")
+        axes[0, column].set(ylim=(0, 1.02))
+        axes[2, column].set(xlabel="million steps", ylim=(-0.03, 1.03))
         axes[0, column].legend(frameon=False, fontsize=7)
-    path = HERE.parent / "docs" / "noisy-tv.png"
+    path = HERE.parent / "docs" / f"curves-{env.name}.png"
     figure.savefig(path, dpi=100)
     plt.close(figure)
     return path
@@ -189,7 +193,6 @@ if __name__ == "__main__":
         take(Path(words.take[0]), words.take[1])
     else:
         for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "doctor", "bench", "mnir")):
-            drawn = "" if env.name == TV else curves(env)
-            print(f"### {env.name}\n\n{table(env)}\n\n{drawn}\n")
+            noisy = env.name.startswith("NoisyTV-")
+            print(f"### {env.name}\n\n{(noise_table if noisy else table)(env)}\n\n{(noise_curves if noisy else curves)(env)}\n")
         print(doctor_table())
-        print(f"\n{noise_table()}\n\n{noise_curves()}")

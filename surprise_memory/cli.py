@@ -288,7 +288,7 @@ def mnir_command(
         table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
     rich_console().print(table)
     write_atomically(out.with_suffix(".json"), lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
-    sights.draw_kinds(found, out, f"{worlds[0]}: mean-normalised intrinsic reward")
+    sights.draw_kinds(found, out, worlds[0])
     print(out)
 
 

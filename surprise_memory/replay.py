@@ -1,6 +1,6 @@
 """Prioritised replay of sequences: blocks of T steps of B environments in a ring. It stores, draws and knows nothing else.
 
-Observations are stored once, as they come (bytes stay bytes): 10^6 Atari steps of one 84 x 84 frame are 7.06 GB. A sequence
+Observations are stored once, as they come (bytes stay bytes): 10^6 Atari steps of one 84 x 84 frame are 7.1 GB. A sequence
 is `length` rows from the beginning of a block on, reaching into the next; it can be drawn once that one is there. The
 successor of a row is the row after it, except at an episode's end, whose last observation is kept apart.
 """
@@ -43,6 +43,7 @@ class Replay:
         self.finals: dict[int, dict[tuple[int, int], Tensor]] = {}  # block -> (row, b) -> the episode's last observation
         self.priority = torch.zeros(self.blocks, num_envs, dtype=torch.float64)  # 0: cannot be drawn
         self.written = 0  # blocks so far, those that were overwritten included
+        self.tail = torch.empty(0)  # (B, *obs), successors of the newest block's last row
 
     @property
     def steps(self) -> int:
@@ -57,7 +58,8 @@ class Replay:
     @property
     def bytes_per_step(self) -> int:
         """Bytes one step takes in memory."""
-        return sum(x[0, 0].numel() * x.element_size() for x in self.columns.values())
+        state = self.opening[0, 0].numel() * self.opening.element_size() / self.unroll
+        return int(sum(x[0, 0].numel() * x.element_size() for x in self.columns.values()) + state)
 
     def add(self, chunk: Chunk, opening: Tensor) -> None:
         """Append a block: a chunk of exactly `unroll` steps, and the agent's state (B, H) before it."""
@@ -68,15 +70,28 @@ class Replay:
             self.columns = {name: x.new_empty(self.blocks * self.unroll, *x.shape[1:]) for name, x in rows.items()}
             self.opening = opening.new_empty(self.blocks, *opening.shape)
         slot = self.written % self.blocks
+        self._mend(chunk.first[0])
         for name, x in rows.items():
             self.columns[name][slot * self.unroll : (slot + 1) * self.unroll] = x
         self.opening[slot] = opening
         ends = chunk.done.nonzero().tolist()
         self.finals[slot] = {(slot * self.unroll + t, b): chunk.next_obs[t, b].clone() for t, b in ends}
+        self.tail = chunk.next_obs[-1].clone()
         self.priority[slot] = 0.0  # its sequence ends in a block that is not there yet
         if self.written:
             self.priority[slot - 1] = max(1.0, float(self.priority.max()))  # new ones are drawn soon
         self.written += 1
+
+    def _mend(self, first: Tensor) -> None:
+        """Where episodes begin anew though the block before did not end them (a resumed run), they were cut off there."""
+        if not self.written:
+            return
+        slot = (self.written - 1) % self.blocks
+        row = (slot + 1) * self.unroll - 1
+        over = self.columns["terminated"][row] | self.columns["truncated"][row] | ~self.columns["valid"][row]
+        for b in (first & ~over).nonzero().flatten().tolist():
+            self.columns["truncated"][row, b] = True
+            self.finals[slot][row, b] = self.tail[b].clone()
 
     def sample(self, number: int, draws: torch.Generator) -> Sequences:
         """Draw sequences, each with probability priority^alpha / sum."""
@@ -124,11 +139,11 @@ class Replay:
         filled = min(self.written, self.blocks) * self.unroll
         columns = {name: x[:filled].clone() for name, x in self.columns.items()}
         parts = {"columns": columns, "opening": self.opening[: filled // self.unroll].clone(), "finals": self.finals}
-        return parts | {"priority": self.priority, "written": self.written}
+        return parts | {"priority": self.priority, "written": self.written, "tail": self.tail}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
-        self.written, self.finals = state["written"], state["finals"]
+        self.written, self.finals, self.tail = state["written"], state["finals"], state["tail"]
         self.priority.copy_(state["priority"])
         for name, x in state["columns"].items():
             self.columns[name] = x.new_empty(self.blocks * self.unroll, *x.shape[1:])

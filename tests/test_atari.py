@@ -7,6 +7,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from surprise_memory.envs import atari, make_vec
 from surprise_memory.envs.atari import Atari
+from surprise_memory.types import UserError
 
 ale_py = pytest.importorskip("ale_py", reason="pip install 'surprise-memory[dev]' brings ale-py, the reference")
 
@@ -74,3 +75,9 @@ def test_montezumas_room_is_told():
 
 def test_the_papers_games_are_there():
     assert set(atari.PAPER) <= set(atari.ids())
+
+
+def test_a_missing_rom_is_said_in_a_sentence(monkeypatch):
+    monkeypatch.setattr("surprise_memory.envs.atari.ids", lambda: ["Pong"])  # EnvPool lists the games whose ROM it finds
+    with pytest.raises(UserError, match="no ROM of Freeway: pip install"):
+        make_vec("Freeway", 1, 0)

@@ -29,6 +29,8 @@ def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bo
         return miniworld.MiniWorld(env_id, num_envs, seed, min(threads_of_machine(), num_envs), render)
     if env_id.startswith(("MiniGrid-", "BabyAI-")) or env_id in atari.PAPER:
         envpool()  # says how to install it where it is missing
+    if env_id in atari.PAPER:
+        raise UserError(f"EnvPool has no ROM of {env_id}: pip install --force-reinstall 'surprise-memory[atari]' brings it.")
     if env_id in gymnasium.ids() or ":" in env_id:
         return gymnasium.Gymnasium(env_id, num_envs, seed, render)
     raise UserError(unknown(env_id, list_envs(), "environment") + " `surprise-memory envs` lists them all.")
