@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surprise_memory.pictures import plotting
+from surprise_memory.plots import plotting
 from surprise_memory.rundir import RunDir, read_json
 
 HERE = Path(__file__).parent

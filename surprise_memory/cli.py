@@ -1,4 +1,4 @@
-"""The command line: train, eval, envs, methods, doctor, bench, show, play, mnir."""
+"""The command line: train, eval, envs, methods, doctor, bench, show, play, mnir, reproduce, report."""
 
 import dataclasses
 import json
@@ -292,6 +292,48 @@ def mnir_command(
     print(out)
 
 
+def reproduce_command(
+    what: tyro.conf.Positional[str] = "",
+    budget: Literal["smoke", "reduced", "full"] = "reduced",
+    dir: Path = Path("reproduction"),
+    seeds: int | None = None,
+    jobs: int = 2,
+    engine: Literal["local", "ray"] = "local",
+    dry_run: bool = False,
+) -> None:
+    """Run a table or figure of the paper: table-1, table-2, noisy-tv, ...; continues where it was stopped.
+
+    Args:
+        what: Which one; without it they are listed.
+        budget: smoke (to see that it runs), reduced (fewer seeds and steps) or full (as in the paper).
+        dir: Where the runs go; finished ones are kept. `surprise-memory report DIR` makes a page of them.
+        seeds: Runs for each cell; the budget's number if not given.
+        jobs: Runs side by side, one thread each.
+        engine: local, or ray for an existing Ray cluster.
+        dry_run: Only print the runs and how long they would take.
+    """
+    from surprise_memory.reproduce import command
+    from surprise_memory.reproduce.grids import GRIDS
+
+    if not what:
+        for name, grid in GRIDS.items():
+            print(f"{name:16} {grid.title}")
+        return
+    command.complain(command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run))
+
+
+def report_command(dir: tyro.conf.Positional[Path] = Path("reproduction")) -> None:
+    """Make report.html and report.md of what `reproduce` has run: tables beside the paper's numbers, intervals, curves.
+
+    Args:
+        dir: The directory that `reproduce` was given.
+    """
+    from surprise_memory.report import write_report
+
+    for path in write_report(dir):
+        print(path)
+
+
 COMMANDS: dict[str, Any] = {
     "train": train_command,
     "eval": eval_command,
@@ -302,6 +344,8 @@ COMMANDS: dict[str, Any] = {
     "show": show_command,
     "play": play_command,
     "mnir": mnir_command,
+    "reproduce": reproduce_command,
+    "report": report_command,
 }
 
 

@@ -11,26 +11,13 @@ from surprise_memory.checkpoint import restore
 from surprise_memory.collect import Loop, RandomAgent, collect
 from surprise_memory.config import RunConfig
 from surprise_memory.envs import make_vec
+from surprise_memory.plots import NORM, NOVELTY, RETURN, plotting
 from surprise_memory.rundir import RunDir
 from surprise_memory.stats import Array, mnir, smooth
 from surprise_memory.train import build
-from surprise_memory.types import Chunk, UserError
+from surprise_memory.types import Chunk
 
-INK, NORM, NOVELTY, RETURN = "#333333", "#c46a1b", "#1b6fc4", "#2f8f5b"
 LONGEST = 400  # steps of an episode that are drawn
-
-
-def plotting() -> Any:
-    """Pyplot without a screen, or how to get it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError("matplotlib is not installed: pip install 'surprise-memory[report]'.") from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9, "axes.edgecolor": INK})
-    return plt
 
 
 def trained(config: RunConfig, out: RunDir, seed: int) -> tuple[Any, Bonus | None]:

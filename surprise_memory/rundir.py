@@ -83,7 +83,7 @@ class RunDir:
         if not self.exists:
             if resume and not self.path.exists():
                 raise UserError(f"Nothing to resume: {self.path} does not exist. Leave --resume out to begin there.")
-            if self.path.exists() and any(p.name != ".lock" for p in self.path.iterdir()):
+            if self.path.exists() and any(p.name not in (".lock", "cell.json") for p in self.path.iterdir()):
                 raise UserError(f"{self.path} holds other files and no run: choose an empty or a new --run-dir.")
             return
         if not resume:

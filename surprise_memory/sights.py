@@ -12,7 +12,7 @@ import numpy as np
 from surprise_memory.bonus import Bonus
 from surprise_memory.collect import Loop, RandomAgent, collect
 from surprise_memory.envs import VecEnv, make_vec, minigrid, miniworld
-from surprise_memory.pictures import INK, plotting
+from surprise_memory.plots import INK, plotting
 from surprise_memory.stats import Array, mnir
 from surprise_memory.types import Chunk, UserError
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from surprise_memory.pictures import NORM, NOVELTY, plotting
+from surprise_memory.plots import NORM, NOVELTY, plotting
 from surprise_memory.stats import Array, mnir
 from surprise_memory.types import UserError
 

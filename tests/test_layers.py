@@ -8,7 +8,7 @@ import surprise_memory
 ROOT = Path(surprise_memory.__file__).parent
 LEVELS = [
     {"types"},
-    {"nets", "returns", "buffers", "replay", "rundir", "stats", "shell"},
+    {"nets", "returns", "buffers", "replay", "rundir", "stats", "shell", "plots"},
     {"normalise"},
     {"memory", "surprise", "envs"},
     {"methods"},
@@ -17,8 +17,8 @@ LEVELS = [
     {"config", "evaluate"},
     {"checkpoint", "progress"},
     {"train"},
-    {"doctor", "bench", "pictures"},
-    {"video", "sights"},
+    {"doctor", "bench", "pictures", "reproduce"},
+    {"video", "sights", "report"},
     {"cli"},
     {"__main__", "__init__"},
 ]

@@ -1,0 +1,78 @@
+"""What the runs of a reproduction have left behind, read from their directories alone."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surprise_memory.reproduce.grids import GRIDS, Grid
+from surprise_memory.rundir import RunDir, read_json
+from surprise_memory.types import UserError
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: what it was, how far it came, and its score if it was evaluated."""
+
+    grid: str
+    entry: str
+    env: str
+    seed: int
+    preset: str
+    steps: int  # asked for
+    reached: int
+    score: float | None  # mean task return over its evaluation episodes
+    seconds: float  # about, from its own speed
+    machine: str
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """All runs of one grid that share preset and steps."""
+
+    name: str
+    grid: Grid
+    preset: str
+    steps: int
+    results: list[Result]
+
+    def scores(self, env: str, entry: str) -> list[float]:
+        """By seed, times the grid's scale; only finished runs."""
+        mine = sorted((r for r in self.results if (r.env, r.entry) == (env, entry)), key=lambda r: r.seed)
+        return [self.grid.scale * r.score for r in mine if r.score is not None]
+
+
+def gather(root: Path) -> list[Study]:
+    """Everything under a directory that `reproduce` has filled, in the order of the grids."""
+    found = [read(path.parent) for path in sorted(root.glob("*/*/cell.json"))]
+    if not found:
+        raise UserError(f"{root} holds no runs of `surprise-memory reproduce`: name the directory that was given there as --dir.")
+    studies = []
+    for name, grid in GRIDS.items():
+        mine = [r for r in found if r.grid == name]
+        for preset, steps in sorted({(r.preset, r.steps) for r in mine}):
+            studies.append(Study(name, grid, preset, steps, [r for r in mine if (r.preset, r.steps) == (preset, steps)]))
+    return studies
+
+
+def read(path: Path) -> Result:
+    """One run's directory."""
+    about, out = read_json(path / "cell.json"), RunDir(path)
+    rows = list(out.rows())
+    reached = rows[-1]["step"] if rows else 0
+    speed = rows[-1].get("charts/SPS", 0) if rows else 0
+    score = read_json(out.eval)["mean"] if out.done.exists() and out.eval.exists() else None
+    versions = (path / "versions.txt").read_text().splitlines() if (path / "versions.txt").exists() else []
+    machine = ", ".join(line for line in versions if line.startswith(("machine", "torch")))
+    run, seconds = about["run"], reached / speed if speed else 0.0
+    named = {name: about[name] for name in ("grid", "entry", "env", "seed")}
+    return Result(
+        **named,
+        preset=run["preset"],
+        steps=run["steps"],
+        reached=reached,
+        score=score,
+        seconds=seconds,
+        machine=machine,
+        rows=rows,
+    )

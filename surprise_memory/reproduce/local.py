@@ -1,0 +1,144 @@
+"""Cells in parallel processes on this machine, each on one thread, with one live table; what failed is said at the end."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from surprise_memory.progress import rich_console
+from surprise_memory.reproduce.cells import Cell, prepare
+from surprise_memory.rundir import RunDir
+
+POLL = 0.2  # seconds between looks at the processes
+START = 6.0  # seconds that a process needs to begin and to evaluate, whatever its steps
+
+
+@dataclass
+class Board:
+    """What has become of every cell."""
+
+    cells: list[Cell]
+    waiting: list[Cell] = field(default_factory=list)
+    running: dict[Any, Cell] = field(default_factory=dict)  # process -> cell
+    done: list[Cell] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # cell's name -> why
+
+    @staticmethod
+    def of(cells: list[Cell]) -> "Board":
+        """Finished cells are kept and never made again."""
+        return Board(cells, [c for c in cells if not c.finished], {}, [c for c in cells if c.finished])
+
+
+def run_local(cells: list[Cell], jobs: int, show: Callable[[Board], None]) -> Board:
+    """Make all cells that are not finished, `jobs` at a time. A cell that fails does not stop the others."""
+    board = Board.of(cells)
+    try:
+        while board.waiting or board.running:
+            while board.waiting and len(board.running) < jobs:
+                cell = board.waiting.pop(0)
+                board.running[start(cell)] = cell
+            for process, cell in list(board.running.items()):
+                if process.poll() is not None:
+                    del board.running[process]
+                    settle(board, cell, process.returncode)
+            show(board)
+            time.sleep(POLL)
+    finally:  # Ctrl-C: let them save
+        for process in board.running:
+            process.terminate()
+        for process in board.running:
+            process.wait()
+    return board
+
+
+def start(cell: Cell) -> Any:
+    """The process of a cell; what it says goes into a file beside the cells."""
+    prepare(cell)
+    log = log_of(cell)
+    log.parent.mkdir(exist_ok=True)
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cell.run.threads))
+    words = [sys.executable, "-m", "surprise_memory.reproduce.cells", str(cell.path)]
+    with open(log, "ab") as file:
+        return subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, env=os.environ | threads)
+
+
+def settle(board: Board, cell: Cell, code: int) -> None:
+    """Finished, or failed and why: the last line that it said."""
+    if code == 0 and cell.finished:
+        board.done.append(cell)
+        return
+    said = [line for line in log_of(cell).read_text(errors="replace").splitlines() if line.strip()]
+    killed = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    board.failed[cell.name] = f"{killed}: {said[-1] if said else 'it said nothing'} ({log_of(cell)})"
+
+
+def log_of(cell: Cell) -> Path:
+    """Where a cell's output goes."""
+    return cell.path.parent / "logs" / f"{cell.path.name}.log"
+
+
+def last_row(path: Path) -> dict[str, Any]:
+    """The newest line of a run's metrics; empty where there is none yet."""
+    rows = list(RunDir(path).rows())
+    return rows[-1] if rows else {}
+
+
+def speeds(cells: list[Cell]) -> dict[tuple[str, str], float]:
+    """Steps a second by (environment, entry), as the runs themselves have measured."""
+    rows = [(c, last_row(c.path)) for c in cells]
+    return {(c.env, c.entry): row["charts/SPS"] for c, row in rows if row.get("charts/SPS")}
+
+
+def hours(cells: list[Cell], known: dict[tuple[str, str], float], otherwise: float, jobs: int) -> float:
+    """About how long the unfinished cells will take; those of unknown speed go at `otherwise` steps a second."""
+    seconds = 0.0
+    for cell in cells:
+        if not cell.finished:
+            reached = last_row(cell.path).get("step", 0)
+            seconds += START + max(0, cell.run.steps - reached) / known.get((cell.env, cell.entry), otherwise)
+    return seconds / jobs / 3600
+
+
+class Live:
+    """The table that stands still in a terminal; elsewhere, a line for each cell that ends."""
+
+    def __init__(self, jobs: int) -> None:
+        from rich.live import Live as RichLive
+
+        self.console, self.jobs, self.told = rich_console(), jobs, 0
+        self.live = RichLive(console=self.console, refresh_per_second=2) if self.console.is_terminal else None
+
+    def __enter__(self) -> "Live":
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def __call__(self, board: Board) -> None:
+        """Show where everything stands."""
+        if self.live:
+            self.live.update(self.table(board))
+        ended = len(board.done) + len(board.failed)
+        if not self.live and ended > self.told:
+            self.told = ended
+            print(f"{ended} of {len(board.cells)} cells, {len(board.failed)} failed", flush=True)
+
+    def table(self, board: Board) -> Any:
+        """Running cells with their progress, and how many wait."""
+        from rich.table import Table
+
+        left = hours(board.cells, speeds(board.done + list(board.running.values())), 1000.0, self.jobs)
+        ended = f"{len(board.done)} of {len(board.cells)} done, {len(board.failed)} failed, {len(board.waiting)} waiting"
+        table = Table("cell", "steps", "return", "steps/s", title=f"{ended}, about {left:.1f} hours left")
+        for cell in board.running.values():
+            row = last_row(cell.path)
+            mean = f"{row['charts/return_128']:.3f}" if "charts/return_128" in row else ""
+            table.add_row(cell.name, f"{row.get('step', 0):,} of {cell.run.steps:,}", mean, f"{row.get('charts/SPS', 0):,}")
+        return table
