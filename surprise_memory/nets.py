@@ -69,10 +69,9 @@ def unroll(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
 
     The cell's own formulas, with the inputs' half of the products done at once.
     """
-    gates, keep = F.linear(x, cell.weight_ih, cell.bias_ih), (~first)[..., None].to(x.dtype)
-    states = []
-    for gate, kept in zip(gates.unbind(0), keep.unbind(0), strict=True):
-        h = h * kept
+    gates, states = F.linear(x, cell.weight_ih, cell.bias_ih), []
+    for gate, begins in zip(gates.unbind(0), first[..., None].unbind(0), strict=True):
+        h = h.masked_fill(begins, 0.0)  # and not times zero: the state of a row that never happened may be anything
         reset_x, update_x, new_x = gate.chunk(3, 1)
         reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
         reset, update = torch.sigmoid(reset_x + reset_h), torch.sigmoid(update_x + update_h)

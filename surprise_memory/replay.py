@@ -118,15 +118,17 @@ class Replay:
         )
 
     def set_priority(self, index: Tensor, priority: Tensor) -> None:
-        """Give sequences (K,) new priorities (K,)."""
-        self.priority.view(-1)[index] = priority.double().clamp(min=1e-6)
+        """Give sequences (K,) new priorities (K,); those that were overwritten since they were drawn stay away."""
+        there = self.priority.view(-1)[index] > 0
+        self.priority.view(-1)[index[there]] = priority[there].double().clamp(min=1e-6)
 
     def pairs(self, number: int, draws: torch.Generator) -> tuple[Tensor, Tensor]:
         """About `number` pairs of observations one or two steps apart in one episode."""
         filled = min(self.written, self.blocks) * self.unroll
         oldest = self.written % self.blocks * self.unroll if self.written > self.blocks else 0
         draw = torch.rand(3, number, generator=draws)
-        age, env, apart = (draw[0] * (filled - 2)).long(), (draw[1] * self.B).long(), 1 + (draw[2] * 2).long()
+        age, env = (draw[0] * (filled - 1)).long(), (draw[1] * self.B).long()
+        apart = torch.where(age + 2 < filled, 1 + (draw[2] * 2).long(), 1)
         row = [(oldest + age + k) % (self.blocks * self.unroll) for k in range(3)]
         first = self.columns["first"]
         whole = ~(first[row[1], env] | ((apart == 2) & first[row[2], env]))
@@ -138,12 +140,14 @@ class Replay:
         """All of it, for those who ask for it: as large as the replay."""
         filled = min(self.written, self.blocks) * self.unroll
         columns = {name: x[:filled].clone() for name, x in self.columns.items()}
-        parts = {"columns": columns, "opening": self.opening[: filled // self.unroll].clone(), "finals": self.finals}
-        return parts | {"priority": self.priority, "written": self.written, "tail": self.tail}
+        parts = {"columns": columns, "opening": self.opening[: filled // self.unroll].clone(), "tail": self.tail.clone()}
+        finals = {slot: dict(ends) for slot, ends in self.finals.items()}
+        return parts | {"finals": finals, "priority": self.priority.clone(), "written": self.written}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
-        self.written, self.finals, self.tail = state["written"], state["finals"], state["tail"]
+        self.written, self.tail = state["written"], state["tail"].clone()
+        self.finals = {slot: dict(ends) for slot, ends in state["finals"].items()}
         self.priority.copy_(state["priority"])
         for name, x in state["columns"].items():
             self.columns[name] = x.new_empty(self.blocks * self.unroll, *x.shape[1:])

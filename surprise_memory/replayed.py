@@ -41,7 +41,7 @@ class ReplayedBonus(Bonus):
 
         A warm-up leaves the reward's statistics alone: untrained surprises are far too large, and they forget slowly.
         """
-        T, K = chunk.shape
+        (T, K), chunk = chunk.shape, chunk.blanked()
         raw, trace, _ = self(chunk, Carry(self.surprise.start(K), self.memory.fresh(K, T)))
         each = (weight.expand(chunk.shape) * chunk.valid).flatten()
         u, losses = self.surprise.sequence_losses(trace.inputs, chunk, self.config.loss, self.generator, each)

@@ -10,7 +10,7 @@ no memory, and they stand only between episodes.
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -90,9 +90,19 @@ class Chunk:
         """The fixed columns by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "notes"}
 
+    def blanked(self) -> "Chunk":
+        """The same with zeros in the rows that never happened, which may hold anything, even NaN."""
+        blank = {name: zero_where(~self.valid, getattr(self, name)) for name in ("obs", "next_obs", "reward")}
+        return replace(self, **blank, notes={name: zero_where(~self.valid, x) for name, x in self.notes.items()})
+
     def valid_rows(self) -> Tensor:
         """Indices into the flattened (T*B) axis of the transitions that happened."""
         return self.valid.flatten().nonzero().squeeze(1)
+
+
+def zero_where(mask: Tensor, x: Tensor) -> Tensor:
+    """A copy of x (T, B, ...) that is zero where the mask (T, B) is set; x itself where it is set nowhere."""
+    return x.masked_fill(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), 0) if mask.any() else x
 
 
 def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from torch import nn
 
-from surprise_memory import BonusConfig, Chunk
+from surprise_memory import BonusConfig, Chunk, LWMConfig
 from surprise_memory.agents.dqn import DQN, DQNConfig, QNet, priorities
 from surprise_memory.collect import Loop, RandomAgent, collect
 from surprise_memory.envs import make_vec
@@ -25,7 +25,6 @@ from surprise_memory.nets import unroll
 from surprise_memory.replay import Replay
 from surprise_memory.replayed import ReplayedBonus
 from surprise_memory.returns import n_step, rescale, unscale
-from surprise_memory.surprise import LWMConfig
 
 UNROLL, BURN, STEPS, B, BLOCKS, H, A, OBS = 6, 2, 3, 4, 5, 7, 9, 8  # all different, so that no two axes can be swapped unseen
 LENGTH = BURN + UNROLL + STEPS
@@ -356,13 +355,13 @@ def test_a_break_between_blocks_is_no_transition():
     drawn = replay.sample(400, draws())
     for i in range(400):
         for t in range(LENGTH - 1):
-            if drawn.chunk.valid[t, i] and not drawn.chunk.done[t, i]:
+            if drawn.chunk.valid[t, i]:
                 x = drawn.chunk.obs[t, i, 0].item()
                 row, b = at[x]
                 lived = whole if x < 1000 else other
                 assert drawn.chunk.next_obs[t, i, 0] == lived.next_obs[row, b, 0] + 1000 * (x >= 1000)
                 after = drawn.chunk.first[t + 1, i] if t + 1 < LENGTH - 1 else drawn.last["first"][0, i]
-                assert not after
+                assert not after or drawn.chunk.done[t, i]
 
 
 @pytest.mark.parametrize("written", [1, 2, BLOCKS, BLOCKS + 1, 2 * BLOCKS + 2])
@@ -394,7 +393,9 @@ def test_pairs_never_hold_what_was_not_written():
 
 
 def test_an_atari_step_takes_its_bytes():
-    """84 * 84 + action 8 + reward 4 + four flags + action before 8 + reward before 4; the newest of four frames, as bytes."""
+    """84 * 84 + action 8 + reward 4 + four flags + action before 8 + reward before 4, and for each block of 2 steps 3 floats
+    of state; the newest of four frames, as bytes.
+    """
     config = DQNConfig(hidden=3, burn_in=0, unroll=2, n_step=1, replay=3 * 2 * 2)
     agent = DQN((4, 84, 84), spaces.Discrete(3), 2, config, 0, frame=1)
     no = torch.zeros(2, 2, dtype=torch.bool)
@@ -402,7 +403,7 @@ def test_an_atari_step_takes_its_bytes():
     notes = {"h": torch.zeros(2, 2, 3), "action_before": no.long(), "reward_before": no.float()}
     for part in (slice(0, 2), slice(0, 2)):
         agent.remember(Chunk(frames[part], no.long(), no.float(), frames[1:], no, no, no, ~no, notes))
-    assert agent.replay.bytes_per_step == 84 * 84 + 8 + 4 + 4 + 8 + 4
+    assert agent.replay.bytes_per_step == 84 * 84 + 8 + 4 + 4 + 8 + 4 + 3 * 4 // 2
     drawn = agent.replay.sample(9, draws())
     assert drawn.chunk.obs.dtype == torch.uint8
     assert drawn.chunk.obs.shape == (2, 9, 1, 84, 84)
@@ -623,6 +624,9 @@ def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
     action, reward, first, obs, valid = (
         torch.cat([getattr(c, name) for c in chunks]) for name in ("action", "reward", "first", "obs", "valid")
     )
+    done = torch.cat([c.done for c in chunks])
+    assert torch.equal(first[1:], (done | ~valid)[:-1])  # also behind a row that never happened
+    assert first[0].all()
     if curious:
         r_int = torch.cat([c.notes["r_int"] for c in chunks])
         assert r_int.abs().max() > 0.1
@@ -707,15 +711,24 @@ def errors(agent, drawn, r_int):
     return found
 
 
-def lesson(seed=0, K=6, curious=True, **options):
+def with_junk(whole, junk):
+    """A life whose rows that never happened hold something else."""
+    hole = ~whole.valid
+    obs, next_obs = (torch.where(hole[..., None], junk, x) for x in (whole.obs, whole.next_obs))
+    notes = whole.notes | {"reward_before": torch.where(hole, junk, whole.notes["reward_before"])}
+    return replace(whole, obs=obs, next_obs=next_obs, reward=torch.where(hole, junk, whole.reward), notes=notes)
+
+
+def lesson(seed=0, K=6, curious=True, junk=None, **options):
     """(agent, a drawn batch, a bonus for it)."""
     agent, whole = agent_of(seed=seed, **options), life(BLOCKS + 2, seed)
+    whole = whole if junk is None else with_junk(whole, junk)
     for k in range(BLOCKS + 2):
         agent.remember(block(whole, k))
     known = agent.replay.sample(200, draws(8))
     agent.replay.set_priority(known.index, torch.rand(200, generator=draws(7)) * 5 + 0.1)  # so that weights differ
     drawn = agent.replay.sample(K, draws(seed))
-    r_int = drawn.chunk.obs[..., 1] * 9  # the same for who is drawn twice
+    r_int = torch.where(drawn.chunk.valid, drawn.chunk.obs[..., 1] * 9, 0.0)  # the same for who is drawn twice
     return agent, drawn, r_int if curious else None
 
 
@@ -761,13 +774,13 @@ def test_the_batch_of_errors_has_every_case():
 def test_nothing_is_learnt_from_the_burn_in_nor_from_the_target():
     agent, drawn, r_int = lesson()
     obs, opening = drawn.chunk.obs.clone().requires_grad_(), drawn.opening.clone().requires_grad_()
-    first = torch.zeros_like(drawn.chunk.first)
-    seen = replace(drawn, chunk=replace(drawn.chunk, obs=obs, first=first), opening=opening)
+    no = torch.zeros_like(drawn.chunk.first)  # one long episode
+    seen = replace(drawn, chunk=replace(drawn.chunk, obs=obs, first=no, valid=~no), opening=opening)
     agent.target.requires_grad_(True)
     agent.errors(seen, r_int).square().sum().backward()
     assert opening.grad is None
     assert not obs.grad[:BURN].any()
-    assert obs.grad[BURN : BURN + UNROLL].flatten(2).any(2).all()
+    assert obs.grad[BURN : BURN + UNROLL].flatten(2).any(2)[drawn.chunk.valid[BURN : BURN + UNROLL]].all()
     assert not obs.grad[BURN + UNROLL :].any()  # there only the target looks
     assert all(p.grad is None for p in agent.target.parameters())
 
@@ -824,15 +837,13 @@ def test_learning_sets_the_priorities_of_what_was_drawn_and_of_nothing_else():
 
 @pytest.mark.parametrize("junk", [7.0, 1e30, torch.nan])
 def test_rows_that_never_happened_teach_nothing(junk):
-    agent, drawn, r_int = lesson()
-    twin, chunk = copy.deepcopy(agent), drawn.chunk
-    hole = ~chunk.valid
-    assert hole[BURN : BURN + UNROLL].any()
+    (agent, drawn, r_int), (twin, other, r_other) = (lesson(K=30, junk=filling) for filling in (0.0, junk))
+    assert torch.equal(drawn.index, other.index)
+    hole = ~other.chunk.valid
     assert hole[:BURN].any()
-    filled = [torch.where(hole[..., None], junk, x) for x in (chunk.obs, chunk.next_obs)]
-    notes = chunk.notes | {"reward_before": torch.where(hole, junk, chunk.notes["reward_before"])}
-    changed = replace(chunk, obs=filled[0], next_obs=filled[1], reward=torch.where(hole, junk, chunk.reward), notes=notes)
-    calm, wild = agent.learn(drawn, r_int), twin.learn(replace(drawn, chunk=changed), r_int)
+    assert hole[BURN : BURN + UNROLL].any()
+    assert (drawn.last["obs"] != other.last["obs"]).any()  # in the row after the last, too
+    calm, wild = agent.learn(drawn, r_int), twin.learn(other, r_other)
     assert wild == pytest.approx(calm, rel=1e-5)
     assert all(torch.allclose(x, y, atol=1e-6) for x, y in zip(agent.net.parameters(), twin.net.parameters(), strict=True))
     assert torch.allclose(agent.replay.priority, twin.replay.priority, atol=1e-5)

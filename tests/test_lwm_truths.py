@@ -10,10 +10,10 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig
+from surprise_memory import Bonus, BonusConfig, Chunk, LWMConfig, MemoryConfig
 from surprise_memory.normalise import Standardiser
 from surprise_memory.replayed import ReplayedBonus
-from surprise_memory.surprise import LWM, Actions, LWMConfig
+from surprise_memory.surprise import LWM, Actions
 from surprise_memory.surprise.lwm import roll, whiten
 
 T, K, n, d, N, OBS, A, INPUTS, HIDDEN, WIDE = 11, 3, 5, 2, 4, 6, 7, 8, 9, 10  # all different: no two axes can be swapped unseen
@@ -217,15 +217,13 @@ def test_neighbours_are_rolled_apart_and_vectors_are_not():
     assert lwm().pair_loss(*[torch.rand(20, OBS).double()] * 2, torch.Generator().manual_seed(0)) == 0
 
 
-def test_the_encoder_of_images_is_as_the_paper_has_it():
-    """Convolutions 32/8/4, 64/4/2, 64/3/1 with ReLU and one linear layer to 32, on bytes / 128 - 1."""
+def test_the_encoder_of_images_has_the_sizes_of_the_paper():
+    """Convolutions 32/8/4, 64/4/2, 64/3/1 and one linear layer to 32, on bytes / 128 - 1."""
     bonus = ReplayedBonus("lwm", (1, 84, 84), 1, action_space=spaces.Discrete(A))
     layers = [m for m in bonus.surprise.encoder.modules() if isinstance(m, nn.Conv2d)]
     assert [(m.out_channels, m.kernel_size[0], m.stride[0]) for m in layers] == [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
     assert [m.out_features for m in bonus.surprise.encoder.modules() if isinstance(m, nn.Linear)] == [32]
     assert bonus.see(torch.tensor([0, 64, 255], dtype=torch.uint8)).tolist() == [-1.0, -0.5, 0.9921875]
-    bends = {type(m) for m in bonus.surprise.encoder.modules() if isinstance(m, nn.ReLU | nn.LeakyReLU)}
-    assert bends == {nn.ReLU}
 
 
 # --- the world model --------------------------------------------------------------------------------------------------------

@@ -86,10 +86,10 @@ class QNet(nn.Module):
     def forward(self, rows: Memo, h: Tensor) -> tuple[Tensor, Tensor]:
         """Columns obs, action_before, reward_before, first, (T, B, ...) each, and h (B, H), to Q (T, B, A) and h (T, B, H)."""
         first = rows["first"]
-        keep = ~first[..., None]
-        action = F.one_hot(rows["action_before"], self.actions) * keep
+        action = F.one_hot(rows["action_before"], self.actions).masked_fill(first[..., None], 0)
+        reward = rows["reward_before"].masked_fill(first, 0)
         x = self.look(rows["obs"].flatten(0, 1)).unflatten(0, first.shape)
-        h = unroll(self.cell, torch.cat([x, action, rows["reward_before"][..., None] * keep], -1), first, h)
+        h = unroll(self.cell, torch.cat([x, action, reward[..., None]], -1), first, h)
         advantage = self.advantage(h)
         return self.value(h) + advantage - advantage.mean(-1, keepdim=True), h
 
@@ -157,7 +157,7 @@ class DQN:
         """Put a lived block into the replay."""
         notes = {name: chunk.notes[name] for name in ("action_before", "reward_before")}
         obs, after = self.newest(chunk.obs), self.newest(chunk.next_obs)
-        fixed = chunk.columns() | {"obs": obs, "next_obs": after, "action": chunk.action - self.first_action}
+        fixed = chunk.columns() | {"obs": obs, "next_obs": after}
         self.replay.add(Chunk(**fixed, notes=notes), chunk.notes["h"][0])
 
     def learn(self, drawn: Sequences, r_int: Tensor | None) -> dict[str, float]:
@@ -178,7 +178,7 @@ class DQN:
 
     def errors(self, drawn: Sequences, r_int: Tensor | None) -> Tensor:
         """Q(s, a) minus its target, both rescaled, for the steps behind the burn-in: (unroll, K)."""
-        c, chunk = self.config, drawn.chunk
+        c, chunk = self.config, drawn.chunk.blanked()
         rows = {"obs": chunk.obs, "first": chunk.first} | chunk.notes
         rows = {name: torch.cat([x, drawn.last[name]]) for name, x in rows.items()}  # (length, K, ...)
         old, new = ({name: x[part] for name, x in rows.items()} for part in (slice(c.burn_in), slice(c.burn_in, None)))
@@ -189,7 +189,8 @@ class DQN:
             value = unscale(later.gather(2, q.argmax(2, keepdim=True)).squeeze(2))
             reward = chunk.reward if r_int is None else chunk.reward + c.int_coef * r_int
             target = rescale(n_step(reward[c.burn_in :], chunk.done[c.burn_in :], value, c.n_step, c.gamma))
-        taken = q[: c.unroll].gather(2, chunk.action[c.burn_in : c.burn_in + c.unroll, :, None]).squeeze(2)
+        action = chunk.action[c.burn_in : c.burn_in + c.unroll] - self.first_action
+        taken = q[: c.unroll].gather(2, action[..., None]).squeeze(2)
         error: Tensor = taken - target
         return error
 

@@ -67,7 +67,7 @@ class LWM(Surprise):
 
     def start(self, num_envs: int) -> Belief:
         """Nothing is known."""
-        return Belief(torch.zeros(num_envs, self.cell.hidden_size))
+        return Belief(self.cell.weight_hh.new_zeros(num_envs, self.cell.hidden_size))
 
     def unroll(self, inputs: Inputs, first: Tensor, valid: Tensor, carry: Belief) -> tuple[Inputs, Belief]:
         """Add z, z' and the h before each step, (T*B, ...) each; hand the last h on."""

@@ -1,0 +1,278 @@
+"""Grids of runs: what is run, that it goes on after any death, that failures are told, that Ray makes the same."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from surprise_memory.cli import main
+from surprise_memory.config import PRESETS
+from surprise_memory.envs import TOY
+from surprise_memory.report.gather import gather
+from surprise_memory.report.tables import MISSING, human_table, number, tables
+from surprise_memory.reproduce import cells as cells_module
+from surprise_memory.reproduce import grids
+from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, with_options
+from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
+from surprise_memory.reproduce.local import Board, hours, run_local, settle
+from surprise_memory.types import UserError
+
+CHROMIUM = Path("/usr/bin/chromium")
+TINY = Grid("two methods on a toy", (TOY,), grids.methods("rnd", "rnd+sm"), (1_000, 2_000), published={(TOY, "rnd"): (1.5, 0.5)})
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(GRIDS, "tiny", TINY)
+
+
+def cell_of(path, **changes):
+    run = dataclasses.replace(PRESETS["debug"](TOY), steps=512, eval_episodes=2, **changes)
+    return Cell("tiny", run.method, run.env, run.seed, run, path)
+
+
+# --- what is run ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", GRIDS)
+@pytest.mark.parametrize("budget", ["smoke", "reduced", "full"])
+def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
+    found = cells(what, budget, tmp_path)
+    assert len({cell.path for cell in found}) == len(found) == len({digest(cell.run) for cell in found})
+    assert {cell.run.steps for cell in found} == {GRIDS[what].budget(budget)[1]}
+    if budget == "full" and what not in ("noisy-grid", "w-study"):
+        assert {(cell.run.preset, cell.seed) for cell in found} == {("paper", seed) for seed in range(5)}
+
+
+def test_table_1_is_the_papers():
+    found = cells("table-1", "full", Path("x"))
+    assert len(found) == 27 * 5 and {cell.run.steps for cell in found} == {10_000_000}
+    assert {(cell.env, cell.entry) for cell in found} == set(GRIDS["table-1"].published)
+    assert [cell.seed for cell in found] == sorted(cell.seed for cell in found)  # all cells once before any twice
+
+
+def test_options_reach_the_run_and_change_its_name():
+    run = PRESETS["debug"](TOY)
+    other = with_options(run, {"bonus.memory.slots": 7, "ppo.lr": 0.5})
+    assert (other.bonus.memory.slots, other.ppo.lr, other.bonus.memory.width) == (7, 0.5, run.bonus.memory.width)
+    assert digest(run) != digest(other) and digest(run) == digest(dataclasses.replace(run, threads=2, save_minutes=9.0))
+    assert digest(run) != digest(dataclasses.replace(run, seed=1))
+    sizes = {(c.run.bonus.memory.slots, c.run.bonus.memory.width) for c in cells("ablation-size", "full", Path("x"))}
+    assert sizes == {(32, 4), (128, 16), (1024, 64)}
+
+
+def test_the_wish_for_something_else_is_refused(capsys, tmp_path):
+    for words, says in (
+        (["tabel-1"], "Did you mean 'table-1'"),
+        (["table-1", "--jobs", "0"], "jobs = 0"),
+        (["table-1", "--seeds", "0"], "seeds = 0"),
+    ):
+        assert main(["reproduce", *words, "--dir", str(tmp_path)]) == 2
+        assert says in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 2
+    assert "holds no runs" in capsys.readouterr().err
+    assert main(["reproduce"]) == 0
+    assert "table-1" in capsys.readouterr().out
+
+
+def test_a_dry_run_makes_nothing(capsys, tmp_path, tiny):
+    assert main(["reproduce", "tiny", "--budget", "smoke", "--dir", str(tmp_path / "r"), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "2 runs, 0 finished" in said and "steps a second" in said and "seed 0" in said
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_time_left_is_steps_over_speed(tmp_path):
+    one, two = cell_of(tmp_path / "a"), cell_of(tmp_path / "b", method="rnd")
+    known = {(TOY, "rnd+sm"): 8.0}
+    assert 3600 * hours([one, two], known, 4.0, 2) == pytest.approx((6 + 512 / 8 + 6 + 512 / 4) / 2)
+    two.path.mkdir()
+    (two.path / "DONE").touch()
+    assert 3600 * hours([one, two], known, 4.0, 1) == pytest.approx(6 + 512 / 8)
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_that_fails_is_told_and_the_others_go_on(tmp_path):
+    good, bad = cell_of(tmp_path / "t" / "good"), cell_of(tmp_path / "t" / "bad")
+    bad = dataclasses.replace(bad, env="nonsense", run=dataclasses.replace(bad.run, env="nonsense"))
+    board = run_local([bad, good], 1, lambda board: None)
+    assert [cell.path.name for cell in board.done] == ["good"]
+    (name, why), *rest = board.failed.items()
+    assert not rest and name == bad.name and "exit code 2" in why and "Unknown environment 'nonsense'" in why
+    settle(board, good, -9)
+    assert "killed by signal 9" in board.failed[good.name]
+
+
+def test_failures_end_with_a_code_and_a_sentence(capsys, tmp_path, monkeypatch):
+    grid = dataclasses.replace(TINY, envs=("nonsense",), entries=grids.methods("rnd"))
+    monkeypatch.setitem(GRIDS, "broken", grid)
+    monkeypatch.setattr("surprise_memory.reproduce.command.probe", lambda cell: 1.0)
+    assert main(["reproduce", "broken", "--budget", "smoke", "--dir", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "1 of the runs failed" in said and "Unknown environment" in said
+
+
+def test_a_finished_cell_is_never_made_again(tmp_path):
+    cell = cell_of(tmp_path / "t" / "cell")
+    prepare(cell)
+    make(cell.path)
+    before = {p.name: p.stat().st_mtime_ns for p in cell.path.iterdir()}
+    make(cell.path)
+    assert before == {p.name: p.stat().st_mtime_ns for p in cell.path.iterdir()}
+    assert Board.of([cell]).waiting == [] and Board.of([cell]).done == [cell]
+
+
+def test_a_cell_waits_for_the_process_that_still_holds_it(tmp_path, monkeypatch):
+    cell = cell_of(tmp_path / "cell")
+    prepare(cell)
+    held = cells_module.RunDir(cell.path)
+    held.open(dataclasses.asdict(cell.run), resume=False)
+    monkeypatch.setattr(cells_module, "PATIENCE", 0.1)
+    with pytest.raises(UserError, match="Another process"):
+        make(cell.path)
+    monkeypatch.setattr(cells_module.time, "sleep", lambda seconds: held.close())
+    monkeypatch.setattr(cells_module, "PATIENCE", 99)
+    make(cell.path)
+    assert cell.finished
+
+
+def finished(root):
+    return {p.parent.name: (p.parent / "eval.json").stat().st_mtime_ns for p in root.glob("table-1/*/DONE")}
+
+
+def test_table_1_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path):
+    """The command of the documentation; kill -9 takes its runs with it; the second call makes only what is missing."""
+    words = [sys.executable, "-m", "surprise_memory", "reproduce", "table-1", "--budget", "smoke", "--dir", str(tmp_path)]
+    parent = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    while len(finished(tmp_path)) < 6:
+        assert parent.poll() is None
+        time.sleep(0.1)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    time.sleep(2)  # its children are told, save and end
+    first = finished(tmp_path)
+    assert 6 <= len(first) < 27
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    assert len(finished(tmp_path)) == 27 and first.items() <= finished(tmp_path).items()
+    assert main(["report", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert text.count("±") >= 27 and MISSING not in text and "27 of 27 cells filled" in text
+    look_at(tmp_path / "report.html", tmp_path)
+
+
+def look_at(page, folder):
+    """Open a page in a browser: nothing on the console, tables and pictures are there."""
+    if not CHROMIUM.exists():
+        pytest.skip("apt-get install chromium to look at the page in a browser")
+    shot = folder / "shot.png"
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --hide-scrollbars"
+    )
+    flags += " --disable-component-update --disable-sync --enable-logging=stderr --window-size=1200,2600"
+    words = [
+        str(CHROMIUM),
+        *flags.split(),
+        f"--user-data-dir={folder / 'browser'}",
+        f"--screenshot={shot}",
+        page.resolve().as_uri(),
+    ]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=120).stderr
+    assert "CONSOLE" not in said
+    import imageio.v3
+
+    seen = imageio.v3.imread(shot)[..., :3].astype(int)
+    ink = (np.abs(seen - 255).sum(2) > 60).mean(1)  # share of each line that is not white
+    assert (ink > 0.01).sum() > 700
+    colourful = (seen.max(2) - seen.min(2) > 60).any(1)  # curves
+    assert colourful.sum() > 60
+
+
+def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
+    for cell in cells("tiny", "smoke", tmp_path, seeds=2):
+        prepare(cell)
+        if cell.entry == "rnd":
+            make(cell.path)
+    assert main(["report", str(tmp_path)]) == 0
+    (study,) = gather(tmp_path)
+    (table,) = tables(study)
+    rnd, sm = table.rows
+    assert rnd[1] == "1.50 ± 0.5" and rnd[5] == "2" and "[" in rnd[3]
+    assert sm[2] == sm[3] == sm[6] == MISSING and sm[5] == "0"
+    page = (tmp_path / "report.html").read_text()
+    assert "class=missing" in page and page.count("data:image/png;base64,") == 2 and "http" not in page
+
+
+def test_scores_normalised_by_humans_need_every_game(tmp_path):
+    study = next(iter([gather_of(tmp_path, {})]))
+    rows = {row[0]: row[1:] for row in human_table(study).rows}
+    assert rows["lwm+sm"] == ["97.0", "83.7", MISSING, MISSING] and rows["emi (prior)"][2:] == ["", ""]
+    full = gather_of(tmp_path, dict(zip(grids.GAMES, grids.ATARI["lwm+sm"], strict=True)))
+    rows = {row[0]: row[1:] for row in human_table(full).rows}
+    assert rows["lwm+sm"] == ["97.0", "83.7", "97.0", "83.8"]
+
+
+def gather_of(path, scores):
+    """A study of table-2 with these scores of lwm+sm."""
+    from surprise_memory.report.gather import Result, Study
+
+    results = [Result("table-2", "lwm+sm", env, 0, "paper", 1, 1, score, 0.0, "", []) for env, score in scores.items()]
+    return Study("table-2", GRIDS["table-2"], "paper", 1, results)
+
+
+def test_numbers_are_short():
+    assert [number(x) for x in (0.0, 0.123, -1.5, 48.31, 5187.0)] == ["0.0", "0.12", "-1.50", "48.3", "5,187"]
+    assert Entry("rnd").name == "rnd" and Entry("rnd", (), "x").name == "x"
+
+
+# --- Ray --------------------------------------------------------------------------------------------------------------
+
+
+def test_on_ray_a_dead_machine_costs_nothing_and_the_tables_are_the_same(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="pip install 'surprise-memory[ray]'")
+    from ray.cluster_utils import Cluster
+
+    from surprise_memory.reproduce.ray_tune import run_ray
+
+    monkeypatch.setitem(GRIDS, "tiny", TINY)
+    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "OMP_NUM_THREADS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    os.environ.pop("RAY_ADDRESS", None)
+    todo = {engine: cells("tiny", "smoke", tmp_path / engine, seeds=3) for engine in ("local", "ray")}
+    longer = {
+        e: [dataclasses.replace(c, run=dataclasses.replace(c.run, steps=4_096, save_minutes=0.0)) for c in cs]
+        for e, cs in todo.items()
+    }
+    args = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=args)
+    doomed = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
+    ray.init(address=cluster.address, log_to_driver=False, _node_ip_address="127.0.0.1")
+    try:
+        import threading
+
+        def kill():
+            while sum((c.path / "metrics.jsonl").exists() for c in longer["ray"]) < 2:
+                time.sleep(0.05)
+            cluster.remove_node(doomed, allow_graceful=False)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        failed = run_ray(longer["ray"], tmp_path / "ray" / "tiny")
+        killer.join()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert failed == {}
+    assert run_local(longer["local"], 2, lambda board: None).failed == {}
+    for cell in longer["ray"]:
+        steps = [row["step"] for row in cells_module.RunDir(cell.path).rows()]
+        assert steps == sorted(set(steps)) and steps[-1] >= 4_096  # nothing twice, nothing left out
+    shown = [[t.rows for study in gather(tmp_path / engine) for t in tables(study)] for engine in ("local", "ray")]
+    assert shown[0] == shown[1]
