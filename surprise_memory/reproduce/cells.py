@@ -44,13 +44,13 @@ class Cell:
 
 
 def cells(what: str, budget: str, root: Path, seeds: int | None = None) -> list[Cell]:
-    """All runs of a grid, those first that come first in its tables, seed by seed."""
+    """All runs of a grid: seed by seed, and each method on all environments before the next."""
     grid = choose(GRIDS, what, "table or figure")
     preset, steps, own = grid.budget(budget)
     found = []
     for seed in range(seeds or own):
-        for env in grid.envs:
-            for entry in grid.entries:
+        for entry in grid.entries:
+            for env in grid.envs:
                 run = dataclasses.replace(PRESETS[preset](env), method=entry.method, steps=steps, seed=seed)
                 run = with_options(run, dict(entry.options))
                 folder = f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
