@@ -112,7 +112,7 @@ class Replay:
             assert self.priority[s, b] > 0
         fixed = {name: columns[name][:-1] for name in STORED}
         notes = {name: x[:-1] for name, x in columns.items() if name not in STORED}
-        last = {name: x[-1:] for name, x in columns.items() if name not in STORED or name in ("obs", "first")}
+        last = {name: x[-1:] for name, x in columns.items() if name not in STORED or name in ("obs", "first", "valid")}
         return Sequences(
             Chunk(**fixed, next_obs=next_obs, notes=notes), last, self.opening[slot, env], index, (weight / weight.max()).float()
         )

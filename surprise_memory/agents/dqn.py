@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from surprise_memory.nets import conv, is_image, mlp, orthogonal, unroll
 from surprise_memory.replay import Replay, Sequences
 from surprise_memory.returns import n_step, rescale, unscale
-from surprise_memory.types import Chunk, UserError, require
+from surprise_memory.types import Chunk, UserError, require, zero_where
 
 Memo = dict[str, Tensor]  # what the agent knows of the running episodes
 
@@ -165,7 +165,7 @@ class DQN:
         c = self.config
         error = self.errors(drawn, r_int)  # (unroll, K)
         valid = drawn.chunk.valid[c.burn_in : c.burn_in + c.unroll]
-        loss = (drawn.weight * (error * valid).square().sum(0)).mean()
+        loss = (drawn.weight * error.masked_fill(~valid, 0.0).square().sum(0)).mean()
         self.optimiser.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.net.parameters(), c.max_grad_norm)
@@ -178,16 +178,17 @@ class DQN:
 
     def errors(self, drawn: Sequences, r_int: Tensor | None) -> Tensor:
         """Q(s, a) minus its target, both rescaled, for the steps behind the burn-in: (unroll, K)."""
-        c, chunk = self.config, drawn.chunk.blanked()
+        c, chunk = self.config, drawn.chunk
         rows = {"obs": chunk.obs, "first": chunk.first} | chunk.notes
-        rows = {name: torch.cat([x, drawn.last[name]]) for name, x in rows.items()}  # (length, K, ...)
+        never = ~torch.cat([chunk.valid, drawn.last["valid"]])
+        rows = {name: zero_where(never & (name != "first"), torch.cat([x, drawn.last[name]])) for name, x in rows.items()}
         old, new = ({name: x[part] for name, x in rows.items()} for part in (slice(c.burn_in), slice(c.burn_in, None)))
         h, h_target = self.burnt_in(self.net, old, drawn.opening), self.burnt_in(self.target, old, drawn.opening)
         q, _ = self.net(new, h)  # (unroll + n_step, K, A)
         with torch.no_grad():
             later, _ = self.target(new, h_target)
             value = unscale(later.gather(2, q.argmax(2, keepdim=True)).squeeze(2))
-            reward = chunk.reward if r_int is None else chunk.reward + c.int_coef * r_int
+            reward = zero_where(~chunk.valid, chunk.reward if r_int is None else chunk.reward + c.int_coef * r_int)
             target = rescale(n_step(reward[c.burn_in :], chunk.done[c.burn_in :], value, c.n_step, c.gamma))
         action = chunk.action[c.burn_in : c.burn_in + c.unroll] - self.first_action
         taken = q[: c.unroll].gather(2, action[..., None]).squeeze(2)
@@ -221,7 +222,7 @@ class DQN:
 
 def priorities(error: Tensor, valid: Tensor) -> Tensor:
     """0.9 max + 0.1 mean of |error| (T, K) over the steps that happened, (K,)."""
-    error = error * valid
+    error = error.masked_fill(~valid, 0.0)
     return 0.9 * error.amax(0) + 0.1 * error.sum(0) / valid.sum(0).clamp(min=1)
 
 
