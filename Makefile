@@ -8,7 +8,7 @@ DEMO_DIR := runs/demo
 GL := libegl1 libgl1-mesa-dri libglu1-mesa
 APT := apt-get -qq -o DPkg::Lock::Timeout=120
 
-.PHONY: setup demo test learn bench lint clean
+.PHONY: setup demo test learn bench lint clean .chromium
 
 setup: $(STAMP) .gl
 
@@ -34,7 +34,13 @@ demo: setup
 	$(BIN)/surprise-memory eval $(DEMO_DIR)
 	$(BIN)/surprise-memory show $(DEMO_DIR)
 
-test: setup lint
+# The report's page is looked at in a browser, where we may install one.
+.chromium:
+	@command -v chromium > /dev/null || \
+	if [ "$$(id -u)" = 0 ]; then ($(APT) install -y chromium || { $(APT) update && $(APT) install -y chromium; }) > /dev/null; \
+	else false; fi || echo "The test of the report's page is skipped: apt-get install chromium."
+
+test: setup lint .chromium
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'not slow'
 
 learn: setup

@@ -16,12 +16,12 @@ from surprise_memory.types import UserError, refill
 FORMAT = "surprise-memory checkpoint 1"
 
 
-def save_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: Any, bonus: Bonus | None, loop: Any) -> None:
-    """Write checkpoint.pt; the old one stays until the new one is whole and synced."""
+def save_checkpoint(out: RunDir, run: RunConfig, env: VecEnv, agent: Any, bonus: Bonus | None, loop: Any, last: bool) -> None:
+    """Write checkpoint.pt; the old one stays until the new one is whole and synced. `last`: the run stops or ends here."""
     state = {
         "format": FORMAT,
         "method": run.method,
-        "agent": agent.state_dict(),
+        "agent": agent.state_dict(last),
         "bonus": bonus.state_dict() if bonus else None,
         "loop": {f.name: getattr(loop, f.name) for f in dataclasses.fields(loop) if f.name not in ("memory", "recent")},
         "recent": list(loop.recent),

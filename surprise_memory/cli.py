@@ -1,4 +1,4 @@
-"""The command line: train, eval, envs, methods, doctor, bench, show, play, mnir, reproduce, report."""
+"""The command line: train, eval, envs, methods, doctor, bench, show, play, mnir, inspect, reproduce, report."""
 
 import dataclasses
 import json
@@ -292,6 +292,36 @@ def mnir_command(
     print(out)
 
 
+def inspect_command(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0) -> None:
+    """Draw what the paper draws of a trained bonus: t-SNE, variances; on DoorKey a map of novelty, and the key seen twice.
+
+    Args:
+        run: The directory of a trained run.
+        out: Where the pictures go, with inspect.json; inspect/ in the run's directory if not given.
+        seed: Which layout and episode.
+    """
+    from surprise_memory import gallery, pictures
+
+    config, where = load(run)
+    agent, bonus = pictures.trained(config, where, seed)
+    if bonus is None:
+        raise UserError(f"{where.path} has no bonus (method none): choose another run.")
+    folder = out or where.path / "inspect"
+    folder.mkdir(parents=True, exist_ok=True)
+    chunk, _ = pictures.play(config.env, agent, seed, bonus=bonus)
+    raw, trace, _ = bonus(chunk, bonus.start(1))
+    found = {"variances": gallery.variances(trace)} if config.method.startswith(("rnd", "ngu", "ae", "lwm")) else {}
+    name = config.method
+    gallery.draw_tsne(trace, raw[:, 0].double().numpy(), folder / f"{name}-tsne.png", seed)
+    if config.env.startswith("MiniGrid-DoorKey"):
+        found["map"] = gallery.draw_map(bonus, config.env, seed, folder / f"{name}-map.png")
+        found["key twice"] = gallery.key_twice(bonus, config.env, seed)
+        gallery.draw_bars(found["key twice"], folder / f"{name}-key-twice.png", f"{name}: MNIR when the key is seen twice")
+    write_atomically(folder / f"{name}-inspect.json", lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
+    for path in sorted(folder.glob(f"{name}-*")):
+        print(path)
+
+
 def reproduce_command(
     what: tyro.conf.Positional[str] = "",
     budget: Literal["smoke", "reduced", "full"] = "reduced",
@@ -344,6 +374,7 @@ COMMANDS: dict[str, Any] = {
     "show": show_command,
     "play": play_command,
     "mnir": mnir_command,
+    "inspect": inspect_command,
     "reproduce": reproduce_command,
     "report": report_command,
 }

@@ -169,7 +169,7 @@ def _debug(env: str) -> RunConfig:
     )
     ppo = PPOConfig(hidden=16, minibatches=2, epochs=1)
     dqn = DQNConfig(hidden=16, burn_in=4, unroll=16, n_step=3, batch=4, updates=0.25, replay=2_000, pretrain=2, pretrain_pairs=2)
-    dqn = dataclasses.replace(dqn, save_replay=True)
+    dqn = dataclasses.replace(dqn, save_replay="always")
     small = RunConfig(env, preset="debug", steps=2_000, envs=4, rollout=16, warmup_rollouts=1, eval_episodes=4)
     return dataclasses.replace(small, ppo=ppo, dqn=dqn, bonus=bonus)
 

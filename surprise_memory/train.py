@@ -48,7 +48,8 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
         loop = Loop.begin(env, bonus)
         warm_up(run, env, agent, bonus, loop)
     elif run.backbone == "dqn" and not agent.replay.ready:
-        refill(run, env, agent, bonus, loop)
+        held = min(run.dqn.replay // 10, loop.steps) // (run.envs * run.block)
+        refill(run, env, agent, bonus, loop, max(run.warmup_rollouts, held))
     out.rewind(loop.steps)
     stop, saved, began = Stop(), time.monotonic(), (time.monotonic(), loop.steps)
     with stop:
@@ -65,9 +66,9 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
             if report:
                 report(row)
             if time.monotonic() - saved >= run.save_minutes * 60:
-                save_checkpoint(out, run, env, agent, bonus, loop)
+                save_checkpoint(out, run, env, agent, bonus, loop, last=False)
                 saved = time.monotonic()
-    save_checkpoint(out, run, env, agent, bonus, loop)
+    save_checkpoint(out, run, env, agent, bonus, loop, last=True)
     env.close()
     if stop.asked:
         raise KeyboardInterrupt(f"Stopped and saved at step {loop.steps:,}. Add --resume to continue.")
@@ -124,7 +125,7 @@ def warm_up(run: RunConfig, env: VecEnv, agent: Any, bonus: Bonus | None, loop: 
     """Random actions teach the bonus what is ordinary, and its observation statistics; nothing is paid."""
     env.action_space.seed(run.seed)
     if run.backbone == "dqn":
-        refill(run, env, RandomAgent(env, agent), bonus, loop)
+        refill(run, env, RandomAgent(env, agent), bonus, loop, run.warmup_rollouts)
         if bonus is not None and agent.replay.ready:
             pretrain(agent, bonus)
         return
@@ -135,9 +136,9 @@ def warm_up(run: RunConfig, env: VecEnv, agent: Any, bonus: Bonus | None, loop: 
         _, _, loop.memory = bonus.absorb(chunk, loop.memory, warmup=True)
 
 
-def refill(run: RunConfig, env: VecEnv, actor: Any, bonus: Any, loop: Loop) -> None:
-    """As many blocks as the warm-up has, lived through and not learnt from: at the start, and on resuming without a replay."""
-    for _ in range(run.warmup_rollouts):
+def refill(run: RunConfig, env: VecEnv, actor: Any, bonus: Any, loop: Loop, blocks: int) -> None:
+    """Blocks that are lived through and not learnt from: at the start, and on resuming without the replay."""
+    for _ in range(blocks):
         chunk, _ = collect(env, actor, loop, run.block, bonus)
         check_finite(chunk)
         remember(actor, bonus, chunk, loop)

@@ -103,6 +103,7 @@ def refused(capsys, *words):
         ([TOY, "--method", "lwm", "--dqn.replay", "5000"], "64 environments need 7,680"),
         ([TOY, "--method", "lwm", "--dqn.burn-in", "38"], "dqn.burn_in + dqn.n_step = 43"),
         ([TOY, "--method", "lwm", "--dqn.updates", "0"], "dqn.updates = 0"),
+        ([TOY, "--method", "lwm", "--dqn.save-replay", "alway"], "Did you mean 'always'"),
         ([TOY, "--method", "lwm", "--dqn.gamma", "1.5"], "dqn.gamma = 1.5"),
         ([TOY, "--method", "lwm+sm", "--bonus.lwm.n", "0"], "lwm.n = 0"),
         ([TOY, "--method", "lwm", "--bonus.lwm.lr", "0"], "lwm.lr = 0"),

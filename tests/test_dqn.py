@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import fakes  # noqa: F401 (registers environments)
 import numpy as np
 import pytest
 import torch
@@ -33,7 +34,7 @@ def fresh(path, run):
 
 
 def without_replay(run):
-    return dataclasses.replace(run, dqn=dataclasses.replace(run.dqn, save_replay=False))
+    return dataclasses.replace(run, dqn=dataclasses.replace(run.dqn, save_replay="never"))
 
 
 def test_a_method_brings_its_agent():
@@ -78,6 +79,18 @@ def test_without_its_replay_a_run_fills_a_new_one_and_goes_on(tmp_path):
     moved = [not torch.equal(x, weights["net"][name]) for name, x in state["agent"]["net"].items()]
     assert any(moved)
     assert [row["step"] for row in out.rows()][-1] == 640 + 4 * 64
+
+
+def test_a_small_replay_is_saved_where_a_run_stops_and_not_on_the_way(tmp_path, monkeypatch):
+    run = small(steps=512, save_minutes=0.0)
+    run = dataclasses.replace(run, dqn=dataclasses.replace(run.dqn, save_replay="auto"))
+    held, real = [], torch.save
+    monkeypatch.setattr(torch, "save", lambda state, file: (held.append(state["agent"]["replay"] is not None), real(state, file)))
+    train(run, fresh(tmp_path / "a", run))
+    assert len(held) > 3 and held[-1] and not any(held[:-1])
+    monkeypatch.setattr("surprise_memory.agents.dqn.SMALL", 10.0)
+    train(run, fresh(tmp_path / "b", run))
+    assert not held[-1]
 
 
 def test_refilling_teaches_nothing(tmp_path):

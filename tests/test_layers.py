@@ -18,7 +18,7 @@ LEVELS = [
     {"checkpoint", "progress"},
     {"train"},
     {"doctor", "bench", "pictures", "reproduce"},
-    {"video", "sights", "report"},
+    {"video", "sights", "gallery", "report"},
     {"cli"},
     {"__main__", "__init__"},
 ]
@@ -56,7 +56,12 @@ def test_imports_point_down():
 
 def test_only_tables_import_their_siblings():
     for path in ROOT.glob("*/*.py"):
-        if path.name not in ("__init__.py", "base.py", "workers.py") and part(path) not in ("doctor", "bench", "reproduce", "report"):  # pipelines
+        if path.name not in ("__init__.py", "base.py", "workers.py") and part(path) not in (
+            "doctor",
+            "bench",
+            "reproduce",
+            "report",
+        ):  # pipelines
             siblings = {f"surprise_memory.{part(path)}.{p.stem}" for p in path.parent.glob("*.py")} - {
                 f"surprise_memory.{part(path)}.{s}" for s in ("__init__", "base", "workers")
             }
@@ -65,7 +70,19 @@ def test_only_tables_import_their_siblings():
 
 def test_core_needs_no_extra():
     """`import surprise_memory` works with torch, numpy and gymnasium alone."""
-    extras = {"tyro", "rich", "envpool", "minigrid", "miniworld", "pyglet", "imageio", "matplotlib", "tensorboard", "ray", "sklearn"}
+    extras = {
+        "tyro",
+        "rich",
+        "envpool",
+        "minigrid",
+        "miniworld",
+        "pyglet",
+        "imageio",
+        "matplotlib",
+        "tensorboard",
+        "ray",
+        "sklearn",
+    }
     for path in ROOT.rglob("*.py"):
         top = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
         names = {alias.name.split(".")[0] for n in top if isinstance(n, ast.Import) for alias in n.names}

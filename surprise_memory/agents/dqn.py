@@ -17,8 +17,9 @@ from torch.nn import functional as F
 from surprise_memory.nets import conv, is_image, mlp, orthogonal, unroll
 from surprise_memory.replay import Replay, Sequences
 from surprise_memory.returns import n_step, rescale, unscale
-from surprise_memory.types import Chunk, UserError, require, zero_where
+from surprise_memory.types import Chunk, UserError, choose, require, zero_where
 
+SMALL = 1e9  # bytes of a replay that is saved without being asked for
 Memo = dict[str, Tensor]  # what the agent knows of the running episodes
 
 
@@ -64,8 +65,8 @@ class DQNConfig:
     """Updates of a generator's encoder after the warm-up; the paper has 10,000."""
     pretrain: int = 200
     """Updates of the bonus after the warm-up; the paper has 5,000."""
-    save_replay: bool = False
-    """Whether checkpoints hold the replay; without it a resumed run fills a new one before it goes on learning."""
+    save_replay: str = "auto"
+    """Whether checkpoints hold the replay: always, never, or auto, which is when a run stops or ends, if it is below 1 GB."""
 
 
 class QNet(nn.Module):
@@ -203,10 +204,12 @@ class DQN:
 
     # --- state --------------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that lasts; the replay only where it was asked for."""
+    def state_dict(self, last: bool = False) -> dict[str, Any]:
+        """Everything that lasts; the replay where it was asked for, or at the `last` save where it is small."""
         parts = {"net": self.net.state_dict(), "target": self.target.state_dict(), "optimiser": self.optimiser.state_dict()}
-        replay = self.replay.state_dict() if self.config.save_replay else None
+        small = last and self.replay.steps * self.replay.bytes_per_step < SMALL
+        keep = {"always": True, "never": False, "auto": small}[self.config.save_replay]
+        replay = self.replay.state_dict() if keep else None
         return parts | {"generator": self.generator.get_state(), "owed": self.owed, "replay": replay}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -236,5 +239,6 @@ def check(c: DQNConfig) -> None:
         require(getattr(c, name) >= 0, f"dqn.{name}", getattr(c, name), "at least 0")
     for name in ("gamma", "priority", "importance", "epsilon", "epsilon_eval", "target_rate"):
         require(0 <= getattr(c, name) <= 1, f"dqn.{name}", getattr(c, name), "in [0, 1]")
+    choose(dict.fromkeys(("auto", "always", "never")), c.save_replay, "dqn.save_replay")
     reach = c.burn_in + c.n_step
     require(reach <= c.unroll, "dqn.burn_in + dqn.n_step", reach, f"at most dqn.unroll = {c.unroll}: a sequence spans two blocks")

@@ -190,8 +190,8 @@ class PPO:
                 self.optimiser.step()
         return {f"losses/{name}": value.item() for name, value in report.items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that lasts."""
+    def state_dict(self, last: bool = False) -> dict[str, Any]:
+        """Everything that lasts, at the `last` save as at any other."""
         parts = {"policy": self.policy.state_dict(), "optimiser": self.optimiser.state_dict()}
         return parts | {"generator": self.generator.get_state()}
 

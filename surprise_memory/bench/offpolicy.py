@@ -22,12 +22,12 @@ class Entrant:
 
     def __init__(self, run: RunConfig, clock: Clock) -> None:
         blocks = dataclasses.replace(run.dqn, replay=4 * run.envs * run.dqn.unroll)
-        self.run, self.clock = dataclasses.replace(run, dqn=blocks, warmup_rollouts=2), clock
+        self.run, self.clock = dataclasses.replace(run, dqn=blocks), clock
         self.bonus: Any
         self.env, self.agent, self.bonus = build(self.run)
         self.loop = Loop.begin(self.env, self.bonus)
         self.env.action_space.seed(run.seed)
-        refill(self.run, self.env, RandomAgent(self.env, self.agent), self.bonus, self.loop)
+        refill(self.run, self.env, RandomAgent(self.env, self.agent), self.bonus, self.loop, 2)
         self.acting = [Meter(self.env, "step", clock)]
         self.acting += [Meter(self.bonus, "forward", clock)] if self.bonus is not None else []
         self.drawing = [Meter(self.agent.replay, name, clock) for name in ("sample", "pairs")]
