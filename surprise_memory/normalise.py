@@ -116,19 +116,20 @@ class RewardScaler(nn.Module):
 class Standardiser(nn.Module):
     """(r - m) / s, clipped: for rewards that are replayed, whose returns have no order in time (Ermolov and Sebe, 2020).
 
-    m and s are exponential averages of the batches' means and standard deviations; the first batch begins them.
+    m and s are exponential averages of the batches' means and standard deviations. Until there are as many batches as such an
+    average spans, they are plain averages: else the first, from untrained networks, would weigh nearly everything for long.
     """
 
     mean: Tensor
     spread: Tensor
-    begun: Tensor
+    batches: Tensor
 
     def __init__(self, momentum: float = 0.999, clip: float = 10.0) -> None:
         super().__init__()
         self.momentum, self.clip = momentum, clip
         for name in ("mean", "spread"):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
-        self.register_buffer("begun", torch.tensor(False))
+        self.register_buffer("batches", torch.tensor(0))
 
     @property
     def std(self) -> Tensor:
@@ -138,14 +139,14 @@ class Standardiser(nn.Module):
     def forward(self, reward: Tensor) -> Tensor:
         """Standardise rewards of any shape; zero before anything is known."""
         scaled = ((reward.double() - self.mean) / self.std).clamp(-self.clip, self.clip)
-        return torch.where(self.begun, scaled, 0.0).float()
+        return torch.where(self.batches > 0, scaled, 0.0).float()
 
     @torch.no_grad()
     def absorb(self, reward: Tensor) -> None:
         """Take in the raw rewards (K,) of one batch."""
         if not len(reward):
             return
-        keep = self.momentum if self.begun else 0.0
+        keep = min(self.momentum, float(self.batches / (self.batches + 1)))
         self.mean.copy_(keep * self.mean + (1 - keep) * reward.double().mean())
         self.spread.copy_(keep * self.spread + (1 - keep) * reward.double().std(correction=0))
-        self.begun.fill_(True)
+        self.batches += 1

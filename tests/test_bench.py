@@ -166,5 +166,5 @@ def test_the_recurrent_dqn_is_measured_part_by_part():
         assert (method["ms"]["bonus: while acting"] == 0) == (name == "none")
         assert math.isclose(method["steps_per_second"], 4e3 / sum(method["ms"].values()), rel_tol=1e-6)
     assert result["batch"] == [4, 4 + 16 + 3]
-    # 13 floats, action, reward, action and reward before (8 + 4 + 8 + 4 bytes), r_int not; 4 flags, 16 floats of state per 16 steps: 52 + 24 + 4 + 4.
+    # 13 floats, action, reward, both before (8 + 4 + 8 + 4 bytes), 4 flags, 16 floats of state per 16 steps: 52 + 24 + 4 + 4.
     assert result["replay_bytes"] == 84 * 2_000

@@ -525,13 +525,20 @@ def test_the_standardiser_by_hand():
     scaler.absorb(torch.tensor([1.0, 3.0]))  # m = 2, s = 1
     assert scaler(torch.tensor([2.0, 5.0, 0.5])).tolist() == [0.0, 3.0, -1.5]
     scaler.absorb(torch.tensor([6.0, 18.0, 12.0, 12.0]))  # its mean is 12, its std sqrt(72 / 4) = 4.242641
-    m, s = 0.999 * 2 + 0.001 * 12, 0.999 * 1 + 0.001 * 18**0.5
+    m, s = (2 + 12) / 2, (1 + 18**0.5) / 2  # plain averages until there are a thousand batches
     assert (scaler.mean.item(), scaler.std.item()) == pytest.approx((m, s), rel=1e-9)
     assert scaler(torch.tensor([m, m + 2 * s])).tolist() == pytest.approx([0.0, 2.0], abs=1e-5)
     assert scaler(torch.tensor([1e6, -1e6, m + 9.9 * s, m - 10.1 * s])).tolist() == pytest.approx([10, -10, 9.9, -10], rel=1e-5)
     before = scaler.mean.item(), scaler.std.item()
     scaler.absorb(torch.tensor([]))
     assert (scaler.mean.item(), scaler.std.item()) == before
+    for batches, rate in ((998, 1 / 999), (999, 0.001), (5000, 0.001)):
+        scaler.mean.fill_(2.0)
+        scaler.spread.fill_(1.0)
+        scaler.batches.fill_(batches)
+        scaler.absorb(torch.tensor([6.0, 18.0, 12.0, 12.0]))
+        expected = 2 + rate * (12 - 2), 1 + rate * (18**0.5 - 1)
+        assert (scaler.mean.item(), scaler.std.item()) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_standardiser_is_saved():
@@ -555,7 +562,7 @@ def test_a_warm_up_teaches_the_networks_and_not_the_scale():
     before = state(bonus)
     reward, _ = bonus.learn(chunk, torch.ones(K).double(), warmup=True)
     assert not reward.any()
-    assert not bonus.scaler.begun
+    assert bonus.scaler.batches == 0
     assert moved(before, bonus)
     bonus.learn(chunk, torch.ones(K).double())
     known = bonus.scaler.mean.item(), bonus.scaler.std.item()
@@ -565,7 +572,7 @@ def test_a_warm_up_teaches_the_networks_and_not_the_scale():
 
 
 def test_the_scale_learns_from_the_rewards_of_steps_that_happened_before_the_update():
-    """Each counts once, whatever its weight; the second batch moves the averages by a thousandth."""
+    """Each counts once, whatever its weight; the second batch counts as much as the first."""
     bonus, chunk, seen = bonus_of(), experience(), []
     for _ in range(2):
         raw, _, _ = bonus(chunk, bonus.start())
@@ -573,8 +580,8 @@ def test_the_scale_learns_from_the_rewards_of_steps_that_happened_before_the_upd
         bonus.learn(chunk, torch.tensor([1.0, 0.1, 0.0]).double())
     (m, s), (m2, s2) = ((x.mean(), x.std()) for x in seen)
     assert abs(m - m2) > 1e-6
-    assert bonus.scaler.mean.item() == pytest.approx(0.999 * m + 0.001 * m2, rel=1e-9)
-    assert bonus.scaler.std.item() == pytest.approx(0.999 * s + 0.001 * s2, rel=1e-9)
+    assert bonus.scaler.mean.item() == pytest.approx((m + m2) / 2, rel=1e-9)
+    assert bonus.scaler.std.item() == pytest.approx((s + s2) / 2, rel=1e-9)
 
 
 def test_asking_moves_nothing():
