@@ -146,7 +146,7 @@ class Standardiser(nn.Module):
         """Take in the raw rewards (K,) of one batch."""
         if not len(reward):
             return
-        keep = min(self.momentum, float(self.batches / (self.batches + 1)))
+        keep = min(self.momentum, 1 - 1 / (int(self.batches) + 1))
         self.mean.copy_(keep * self.mean + (1 - keep) * reward.double().mean())
         self.spread.copy_(keep * self.spread + (1 - keep) * reward.double().std(correction=0))
         self.batches += 1
