@@ -303,12 +303,12 @@ def inspect_command(run: tyro.conf.Positional[Path], out: Path | None = None, se
     from surprise_memory import gallery, pictures
 
     config, where = load(run)
-    agent, bonus = pictures.trained(config, where, seed)
+    _, bonus = pictures.trained(config, where, seed)
     if bonus is None:
         raise UserError(f"{where.path} has no bonus (method none): choose another run.")
     folder = out or where.path / "inspect"
     folder.mkdir(parents=True, exist_ok=True)
-    chunk, _ = pictures.play(config.env, agent, seed, bonus=bonus)
+    chunk, _ = pictures.play(config.env, None, seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
     found = {"variances": gallery.variances(trace)} if config.method.startswith(("rnd", "ngu", "ae", "lwm")) else {}
     name = config.method

@@ -1,7 +1,7 @@
 """The paper's pictures of one trained bonus: a map of what it finds novel, the key seen twice, t-SNE, variances.
 
 The map and the key come from views that are set up by hand in MiniGrid's own package, strung together as one episode, as
-the paper does it; t-SNE and the variances from an episode of the run's agent.
+the paper does it; t-SNE and the variances from an episode of random actions, which sees more than a trained agent's.
 """
 
 import importlib.util

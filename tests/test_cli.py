@@ -233,7 +233,7 @@ def test_eval_show_envs_methods(run_dir, capsys):
     assert "MiniGrid-DoorKey-16x16-v0" in capsys.readouterr().out.split()
     assert main(["methods"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == list(methods()) and len(listed) == 22
+    assert listed == list(methods()) and len(listed) == 27
     assert main([]) == 0
 
 

@@ -492,6 +492,12 @@ def test_unroll_is_torchs_cell_step_by_step(resets):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+def test_what_is_wiped_may_be_anything():
+    """The state after a row that never happened is wiped, and not multiplied by zero: it may be infinite."""
+    cell, x, first = nn.GRUCell(5, H), torch.randn(2, 3, 5, generator=draws()), torch.tensor([[True] * 3, [False] * 3])
+    assert torch.equal(unroll(cell, x, first, torch.full((3, H), torch.nan)), unroll(cell, x, first, torch.zeros(3, H)))
+
+
 def test_the_network_is_its_formula():
     net, rows, h = net_and_rows()
     q, states = net(rows, h)

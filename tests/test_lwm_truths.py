@@ -289,7 +289,8 @@ def size(u, loss):
 
 
 def sequence_loss(model, chunk, weight, loss="squared"):
-    inputs, _ = model.unroll(inputs_of(chunk), chunk.first, chunk.valid, model.start(chunk.shape[1]))
+    with torch.no_grad():  # as a bonus asks
+        inputs, _ = model.unroll(inputs_of(chunk), chunk.first, chunk.valid, model.start(chunk.shape[1]))
     draws = torch.Generator().manual_seed(0)
     return model.sequence_losses(inputs, chunk, loss, draws, (weight * chunk.valid).flatten())
 
@@ -493,6 +494,13 @@ def test_every_loss_is_weighted_alike():
         one, two, three, mixed = (report[name] for report in reports)
         assert min(one, two, three) > 1e-3
         assert mixed == pytest.approx(0.2 * one + two + 0.7 * three, rel=1e-6)
+    # and each is the sum of its own steps that happened
+    sizes = {step: u @ u for step, u in surprises(numbers(bonus.surprise), chunk).items()}
+    totals = [sum(x for (_, k), x in sizes.items() if k == column) for column in range(K)]
+    assert not chunk.valid.all()
+    assert [r["losses/surprise"] / totals[k] for k, r in enumerate(reports[:3])] == pytest.approx(
+        [reports[0]["losses/surprise"] / totals[0]] * 3
+    )
 
 
 @pytest.mark.parametrize("junk", [7.0, 1e200, torch.nan])  # the square of 1e200 is infinite
