@@ -30,6 +30,11 @@ UNROLL, BURN, STEPS, B, BLOCKS, H, A, OBS = 6, 2, 3, 4, 5, 7, 9, 8  # all differ
 LENGTH = BURN + UNROLL + STEPS
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)  # what networks begin with does not depend on the tests before
+
+
 # --- a life, and who remembers it -----------------------------------------------------------------------------------------
 
 
@@ -526,7 +531,7 @@ def test_duelling_heads():
     q, states = net(rows, h)
     torch.testing.assert_close(q.mean(-1, keepdim=True), net.value(states), rtol=1e-9, atol=1e-11)
     advantage = net.advantage(states)
-    assert advantage.mean(-1).abs().min() > 1e-4
+    assert advantage.mean(-1).abs().max() > 1e-3
     torch.testing.assert_close(q - q.mean(-1, keepdim=True), advantage - advantage.mean(-1, keepdim=True), rtol=1e-9, atol=1e-11)
     assert net.advantage[-1].bias is None
 

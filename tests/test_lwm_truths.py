@@ -27,6 +27,11 @@ BEGINS = (False, True, False)  # drawn in the middle of an episode, or at its fi
 CUTS = {"one by one": [1] * T, "uneven": [4, 1, 6]}
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)  # what networks begin with does not depend on the tests before
+
+
 # --- the world model, in loops --------------------------------------------------------------------------------------------
 
 
