@@ -192,7 +192,8 @@ if __name__ == "__main__":
     if words.take:
         take(Path(words.take[0]), words.take[1])
     else:
-        for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "doctor", "bench", "mnir", "inspect")):
+        others = ("__pycache__", "doctor", "bench", "mnir", "inspect")
+        for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in others):
             noisy = env.name.startswith("NoisyTV-")
             print(f"### {env.name}\n\n{(noise_table if noisy else table)(env)}\n\n{(noise_curves if noisy else curves)(env)}\n")
         print(doctor_table())

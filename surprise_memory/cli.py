@@ -1,4 +1,4 @@
-"""The command line: train, eval, envs, methods, doctor, bench, show, play, mnir, inspect, reproduce, report."""
+"""The command line: train and doctor, which take a whole run's options, and the table of all commands."""
 
 import dataclasses
 import json
@@ -6,18 +6,16 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from surprise_memory.checkpoint import restore
-from surprise_memory.config import PRESETS, RunConfig, from_dict
-from surprise_memory.envs import list_envs
-from surprise_memory.methods import methods
+from surprise_memory import commands
+from surprise_memory.config import PRESETS, RunConfig
 from surprise_memory.progress import Progress, rich_console
-from surprise_memory.rundir import RunDir, flatten, read_json, write_atomically
-from surprise_memory.train import build, train, write_eval
-from surprise_memory.types import UserError, choose, require
+from surprise_memory.rundir import RunDir, read_json, write_atomically
+from surprise_memory.train import build, train
+from surprise_memory.types import UserError, choose
 
 NOWHERE = "ENV"
 Options = TypeVar("Options")
@@ -85,7 +83,7 @@ def train_command(argv: list[str]) -> None:
     with Progress(run.method, run.steps, out) as progress:
         train(run, out, progress)
     if run.eval_episodes:
-        _say(out, read_json(out.eval))
+        commands.say_eval(out, read_json(out.eval))
     out.close()
 
 
@@ -116,267 +114,19 @@ def _peek(argv: list[str], option: str) -> str | None:
     return None
 
 
-def _say(out: RunDir, result: dict[str, Any]) -> None:
-    rich_console().print(
-        f"Return over {result['episodes']} episodes: [bold]{result['mean']:.3f}[/] ± {result['std']:.3f}  ({out.eval})"
-    )
-
-
-def load(path: Path) -> tuple[RunConfig, RunDir]:
-    """A finished or running run, by its directory."""
-    out = RunDir(path)
-    if not out.exists:
-        raise UserError(f"{path} is not a run directory (it has no config.json): name one that `train` made.")
-    return from_dict(RunConfig, read_json(out.config)), out
-
-
-def setting(run: RunConfig) -> str:
-    """A run's method, its preset if that is not the default, and what was changed from it, for a label."""
-    usual = flatten(dataclasses.asdict(choose(PRESETS, run.preset, "preset")(run.env)))
-    changed = {k: v for k, v in flatten(dataclasses.asdict(run)).items() if usual[k] != v and k.startswith(("ppo.", "bonus."))}
-    words = [run.method] + [run.preset] * (run.preset != "default") + [f"{k.split('.')[-1]} {v}" for k, v in changed.items()]
-    return ", ".join(words)
-
-
-def eval_command(run: tyro.conf.Positional[Path], episodes: int = 128, greedy: bool = False) -> None:
-    """Play whole episodes with a trained agent, everything frozen, and write eval.json.
-
-    Args:
-        run: The run's directory.
-        episodes: How many; every environment plays the same number.
-        greedy: Take the likeliest action instead of drawing one.
-    """
-    require(episodes >= 1, "episodes", episodes, "at least 1")
-    config, out = load(run)
-    env, agent, bonus = build(config)
-    env.close()
-    restore(out, config, agent, bonus)
-    _say(out, write_eval(config, out, agent, bonus, episodes, greedy))
-
-
-def envs_command(filter: tyro.conf.Positional[str] = "") -> None:
-    """List the environments of this machine, those whose id contains FILTER.
-
-    Args:
-        filter: Part of an id, in any case.
-    """
-    for name in list_envs():
-        if filter.lower() in name.lower():
-            print(name)
-
-
-def methods_command() -> None:
-    """List the methods."""
-    for name, about in methods().items():
-        print(f"{name:13} {about}")
-
-
-def bench_command(
-    env: str = "MiniGrid-DoorKey-16x16-v0",
-    preset: Literal["default", "noisy", "paper", "released-code", "debug"] = "paper",
-    rollouts: int = 3,
-    threads: int = 1,
-    all: bool = False,
-    agent: Literal["ppo", "dqn"] = "ppo",
-    envs: int | None = None,
-) -> None:
-    """Speed of no bonus, the generator, and the generator with memory on this machine.
-
-    Args:
-        env: The environment's id.
-        preset: Where the settings come from.
-        rollouts: Rollouts per measurement.
-        threads: Torch's threads.
-        all: Every method and size of memory, instead of RND's in detail.
-        agent: With dqn, the recurrent DQN with and without the latent world model.
-        envs: Environments side by side; the preset's number if not given.
-    """
-    run = PRESETS[preset](env)
-    run = dataclasses.replace(run, threads=threads, envs=envs or run.envs)
-    from surprise_memory import bench
-
-    console = rich_console()
-    with console.status("measuring") as status:
-        measure = bench.bench_dqn if agent == "dqn" else bench.bench_all if all else bench.bench
-        result = measure(run, rollouts, lambda what, share: status.update(f"{what} {share:.0%}"))
-    (bench.print_dqn if agent == "dqn" else bench.print_all if all else bench.print_bench)(result, console)
-
-
-def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
-    """Draw a run: its learning curve, and an episode's frames with surprise norm against surprise novelty.
-
-    Args:
-        run: The run's directory.
-        seed: Which episode.
-    """
-    from surprise_memory import pictures
-
-    config, out = load(run)
-    print(pictures.draw_run(config, out, seed))
-
-
-def play_command(
-    env: tyro.conf.Positional[str],
-    run: Path | None = None,
-    out: Path | None = None,
-    seed: int = 0,
-    steps: int = 1000,
-    fps: int = 12,
-) -> None:
-    """Write a video of an episode; with a run, its agent plays and surprise norm and novelty are drawn along it.
-
-    Args:
-        env: The environment's id.
-        run: The directory of a trained run; without it actions are random.
-        out: The file, .mp4 or .gif; ENV.mp4 here, or play.mp4 in the run's directory, if not given.
-        seed: Which episode.
-        steps: At most so many.
-        fps: Steps a second.
-    """
-    from surprise_memory import pictures, video
-
-    require(steps >= 1 and fps >= 1, "steps, fps", (steps, fps), "at least 1")
-    agent, bonus, path = None, None, out or Path(env.replace("/", "-") + ".mp4")
-    if run is not None:
-        config, where = load(run)
-        agent, bonus = pictures.trained(config, where, seed)
-        path = out or where.path / "play.mp4"
-    chunk, frames = pictures.play(env, agent, seed, steps, bonus)
-    curves = {}
-    if bonus is not None:
-        raw, trace, _ = bonus(chunk, bonus.start(1))
-        curves = {"surprise norm": trace.surprise_norm[:, 0].numpy(), "bonus": raw[:, 0].numpy()}
-    video.record(path, frames, curves, fps)
-    print(f"{path}: {len(frames)} steps, return {chunk.reward.sum().item():.3f}")
-
-
-def mnir_command(
-    runs: tyro.conf.Positional[tuple[Path, ...]],
-    episodes: int = 64,
-    seed: int = 0,
-    longest: int = 640,
-    out: Path = Path("mnir.png"),
-) -> None:
-    """What trained bonuses think of noise, of plain walls and of the goal: MNIR by kind of state, as bars.
-
-    Args:
-        runs: Directories of runs on one environment; those of one method and preset are averaged.
-        episodes: Random episodes each bonus is asked about.
-        seed: Which ones.
-        longest: Steps of an episode that are looked at.
-        out: The picture; the numbers go beside it as .json.
-    """
-    from rich.table import Table
-
-    from surprise_memory import pictures, sights
-
-    require(
-        len(runs) >= 1 and episodes >= 1 and longest >= 1, "runs, episodes, longest", (len(runs), episodes, longest), "at least 1"
-    )
-    found: dict[str, list[dict[str, float]]] = {}
-    loaded = [load(run) for run in runs]
-    worlds = sorted({config.env for config, _ in loaded})
-    require(len(worlds) == 1, "runs", worlds, "on one environment")
-    for config, where in loaded:
-        _, bonus = pictures.trained(config, where, seed)
-        if bonus is None:
-            raise UserError(f"{where.path} has no bonus (method none): leave it out.")
-        found.setdefault(setting(config), []).append(sights.mnir_by_kind(config.env, bonus, episodes, seed, longest))
-    kinds = list(dict.fromkeys(kind for row in sights.averages(found).values() for kind in row))
-    table = Table("method", *kinds)
-    for method, row in sights.averages(found).items():
-        table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
-    rich_console().print(table)
-    write_atomically(out.with_suffix(".json"), lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
-    sights.draw_kinds(found, out, worlds[0])
-    print(out)
-
-
-def inspect_command(run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0) -> None:
-    """Draw what the paper draws of a trained bonus: t-SNE, variances; on DoorKey a map of novelty, and the key seen twice.
-
-    Args:
-        run: The directory of a trained run.
-        out: Where the pictures go, with inspect.json; inspect/ in the run's directory if not given.
-        seed: Which layout and episode.
-    """
-    from surprise_memory import gallery, pictures
-
-    config, where = load(run)
-    _, bonus = pictures.trained(config, where, seed)
-    if bonus is None:
-        raise UserError(f"{where.path} has no bonus (method none): choose another run.")
-    folder = out or where.path / "inspect"
-    folder.mkdir(parents=True, exist_ok=True)
-    chunk, _ = pictures.play(config.env, None, seed)
-    raw, trace, _ = bonus(chunk, bonus.start(1))
-    found = {"variances": gallery.variances(trace)} if config.method.startswith(("rnd", "ngu", "ae", "lwm")) else {}
-    name = config.method
-    gallery.draw_tsne(trace, raw[:, 0].double().numpy(), folder / f"{name}-tsne.png", seed)
-    if config.env.startswith("MiniGrid-DoorKey"):
-        found["map"] = gallery.draw_map(bonus, config.env, seed, folder / f"{name}-map.png")
-        found["key twice"] = gallery.key_twice(bonus, config.env, seed)
-        gallery.draw_bars(found["key twice"], folder / f"{name}-key-twice.png", f"{name}: MNIR when the key is seen twice")
-    write_atomically(folder / f"{name}-inspect.json", lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
-    for path in sorted(folder.glob(f"{name}-*")):
-        print(path)
-
-
-def reproduce_command(
-    what: tyro.conf.Positional[str] = "",
-    budget: Literal["smoke", "reduced", "full"] = "reduced",
-    dir: Path = Path("reproduction"),
-    seeds: int | None = None,
-    jobs: int = 2,
-    engine: Literal["local", "ray"] = "local",
-    dry_run: bool = False,
-) -> None:
-    """Run a table or figure of the paper: table-1, table-2, noisy-tv, ...; continues where it was stopped.
-
-    Args:
-        what: Which one; without it they are listed.
-        budget: smoke (to see that it runs), reduced (fewer seeds and steps) or full (as in the paper).
-        dir: Where the runs go; finished ones are kept. `surprise-memory report DIR` makes a page of them.
-        seeds: Runs for each cell; the budget's number if not given.
-        jobs: Runs side by side, one thread each.
-        engine: local, or ray for an existing Ray cluster.
-        dry_run: Only print the runs and how long they would take.
-    """
-    from surprise_memory.reproduce import command
-    from surprise_memory.reproduce.grids import GRIDS
-
-    if not what:
-        for name, grid in GRIDS.items():
-            print(f"{name:16} {grid.title}")
-        return
-    command.complain(command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run))
-
-
-def report_command(dir: tyro.conf.Positional[Path] = Path("reproduction")) -> None:
-    """Make report.html and report.md of what `reproduce` has run: tables beside the paper's numbers, intervals, curves.
-
-    Args:
-        dir: The directory that `reproduce` was given.
-    """
-    from surprise_memory.report import write_report
-
-    for path in write_report(dir):
-        print(path)
-
-
 COMMANDS: dict[str, Any] = {
     "train": train_command,
-    "eval": eval_command,
-    "envs": envs_command,
-    "methods": methods_command,
+    "eval": commands.eval_command,
+    "envs": commands.envs_command,
+    "methods": commands.methods_command,
     "doctor": doctor_command,
-    "bench": bench_command,
-    "show": show_command,
-    "play": play_command,
-    "mnir": mnir_command,
-    "inspect": inspect_command,
-    "reproduce": reproduce_command,
-    "report": report_command,
+    "bench": commands.bench_command,
+    "show": commands.show_command,
+    "play": commands.play_command,
+    "mnir": commands.mnir_command,
+    "inspect": commands.inspect_command,
+    "reproduce": commands.reproduce_command,
+    "report": commands.report_command,
 }
 
 
