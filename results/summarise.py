@@ -54,10 +54,16 @@ def cells(env: Path) -> dict[tuple[str, str], list[RunDir]]:
     return found
 
 
+def later(run: RunDir) -> list[dict]:
+    """All rows but the first tenth."""
+    rows = list(run.rows())
+    return [r for r in rows if r["step"] > rows[-1]["step"] / 10]
+
+
 def solved_at(run: RunDir) -> str:
-    """Steps until the last 128 training episodes returned SOLVED; the first 0.2 M steps have too few episodes to count."""
+    """Steps until the last 128 training episodes returned SOLVED; the first tenth of a run has too few episodes to count."""
     enough = SOLVED.get(run.path.parent.name, 0.9)
-    steps = [r["step"] for r in run.rows() if r.get("charts/return_128", 0) >= enough and r["step"] > 200_000]
+    steps = [r["step"] for r in later(run) if r.get("charts/return_128", 0) >= enough]
     return f"{steps[0] / 1e6:.2f} M" if steps else "never"
 
 
@@ -73,7 +79,7 @@ def table(env: Path) -> str:
         each = ", ".join(f"{x:.1f}" for x in scores) or "not finished"
         mean = f"{np.mean(scores):.1f}" if scores else "-"
         solved = ", ".join(solved_at(run) for run in runs)
-        lines.append(f"| `{method}` | {preset} | {max(last) / 1e6:.1f} M | {len(runs)} | {each} | {mean} | {solved} |")
+        lines.append(f"| `{method}` | {preset} | {max(last) / 1e6:.2f} M | {len(runs)} | {each} | {mean} | {solved} |")
     return "\n".join(lines)
 
 
@@ -81,7 +87,7 @@ def panels(env: Path) -> dict[str, dict[str, list[RunDir]]]:
     """What is drawn together, by title: the presets of one generator, or the generators of one preset, each beside no bonus."""
     found = cells(env)
     generators = sorted({method.partition("+")[0] for method, _ in found} - {"none"})
-    if len(generators) == 1:
+    if len(generators) <= 1:
         return {f"preset {p}": {m: runs for (m, q), runs in found.items() if q == p} for p in sorted({p for _, p in found})}
     plain = found.get(("none", "default"), [])
     drawn = {g: {"none": plain} for g in generators}
@@ -98,7 +104,7 @@ def curves(env: Path) -> Path:
     for column, (title, methods) in enumerate(together.items()):
         for method, runs in methods.items():
             for i, run in enumerate(runs):
-                rows = [r for r in run.rows() if r["step"] > 200_000]
+                rows = later(run)
                 style = {"color": colour(method), "lw": 1.5, "label": method if i == 0 else None}
                 for axis, name in zip(axes[:, column], ("charts/return_128", "intrinsic/reward_norm"), strict=True):
                     paired = [(r["step"] / 1e6, r[name]) for r in rows if name in r]
