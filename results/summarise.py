@@ -198,7 +198,7 @@ if __name__ == "__main__":
     if words.take:
         take(Path(words.take[0]), words.take[1])
     else:
-        others = ("__pycache__", "doctor", "bench", "mnir", "inspect")
+        others = ("__pycache__", "doctor", "bench", "mnir", "inspect", "MontezumaRevenge")  # the last has nothing to tabulate
         for env in sorted(p for p in HERE.iterdir() if p.is_dir() and p.name not in others):
             noisy = env.name.startswith("NoisyTV-")
             print(f"### {env.name}\n\n{(noise_table if noisy else table)(env)}\n\n{(noise_curves if noisy else curves)(env)}\n")
