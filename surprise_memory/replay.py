@@ -57,7 +57,9 @@ class Replay:
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes one step takes in memory."""
+        """Bytes one step takes in memory; 0 before the first block tells what a step is."""
+        if not self.columns:
+            return 0
         state = self.opening[0, 0].numel() * self.opening.element_size() / self.unroll
         return int(sum(x[0, 0].numel() * x.element_size() for x in self.columns.values()) + state)
 

@@ -44,13 +44,13 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
     torch.set_num_threads(run.threads)
     env, agent, bonus = build(run)
     loop = load_checkpoint(out, run, env, agent, bonus, Loop) if out.checkpoint.exists() else None
+    out.rewind(loop.steps if loop else 0)  # before anything is lived through: steps count on from here
     if loop is None:
         loop = Loop.begin(env, bonus)
         warm_up(run, env, agent, bonus, loop)
-    elif run.backbone == "dqn" and not agent.replay.ready:
+    elif run.backbone == "dqn" and not agent.replay.ready and loop.steps < run.steps:
         held = min(run.dqn.replay // 10, loop.steps) // (run.envs * run.block)
         refill(run, env, agent, bonus, loop, max(run.warmup_rollouts, held))
-    out.rewind(loop.steps)
     stop, saved, began = Stop(), time.monotonic(), (time.monotonic(), loop.steps)
     with stop:
         while loop.steps < run.steps and not stop.asked:

@@ -70,6 +70,7 @@ def test_without_its_replay_a_run_fills_a_new_one_and_goes_on(tmp_path):
     weights = read_checkpoint(out)["agent"]
     assert weights["replay"] is None and out.checkpoint.stat().st_size < 400_000
     out.done.unlink()
+    out.log({"step": 700, "charts/SPS": 1})  # logged after the checkpoint, before a kill -9
     whole = dataclasses.replace(half, steps=640 + 4 * 64)
     out = RunDir(tmp_path / "r")
     out.open(dataclasses.asdict(whole), resume=True)
@@ -78,7 +79,10 @@ def test_without_its_replay_a_run_fills_a_new_one_and_goes_on(tmp_path):
     assert state["loop"]["steps"] == 640 + 4 * 64  # three blocks to fill it, one to learn after
     moved = [not torch.equal(x, weights["net"][name]) for name, x in state["agent"]["net"].items()]
     assert any(moved)
-    assert [row["step"] for row in out.rows()][-1] == 640 + 4 * 64
+    steps = [row["step"] for row in out.rows()]
+    assert steps[-1] == 640 + 4 * 64 and 700 not in steps
+    train(half, out)  # there is nothing left to do, so nothing is lived through
+    assert read_checkpoint(out)["loop"]["steps"] == 640 + 4 * 64
 
 
 def test_a_small_replay_is_saved_where_a_run_stops_and_not_on_the_way(tmp_path, monkeypatch):

@@ -207,7 +207,7 @@ class DQN:
     def state_dict(self, last: bool = False) -> dict[str, Any]:
         """Everything that lasts; the replay where it was asked for, or at the `last` save where it is small."""
         parts = {"net": self.net.state_dict(), "target": self.target.state_dict(), "optimiser": self.optimiser.state_dict()}
-        small = last and self.replay.steps * self.replay.bytes_per_step < SMALL
+        small = last and self.replay.ready and self.replay.steps * self.replay.bytes_per_step < SMALL
         keep = {"always": True, "never": False, "auto": small}[self.config.save_replay]
         replay = self.replay.state_dict() if keep else None
         return parts | {"generator": self.generator.get_state(), "owed": self.owed, "replay": replay}
