@@ -95,7 +95,7 @@ def command(*words):
 
 
 def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
-    words = ["train", TOY, "--preset", "debug", "--steps", "12800", "--save-minutes", "0", "--eval-episodes", "0"]
+    words = ["train", TOY, "--preset", "debug", "--steps", "6400", "--save-minutes", "0", "--eval-episodes", "0"]
     subprocess.run(command(*words, "--run-dir", str(tmp_path / "a")), check=True, capture_output=True)
     child = subprocess.Popen(command(*words, "--run-dir", str(tmp_path / "b")), stdout=subprocess.DEVNULL)
     b = RunDir(tmp_path / "b")
@@ -106,7 +106,7 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
     child.wait()
     assert not b.done.exists()
     reached = read_checkpoint(b)["loop"]["steps"]
-    assert 0 < reached < 12800
+    assert 0 < reached < 6400
     subprocess.run(command(*words, "--run-dir", str(tmp_path / "b"), "--resume"), check=True, capture_output=True)
     assert_same(read_checkpoint(RunDir(tmp_path / "a")), read_checkpoint(b))
     assert b.done.exists()
