@@ -606,3 +606,14 @@ def test_asking_moves_nothing():
     bonus.reward(raw)
     after = bonus.state_dict()
     assert all(torch.equal(x, after[name]) for name, x in before.items() if isinstance(x, torch.Tensor))
+
+
+def test_a_step_after_one_that_never_happened_knows_nothing_of_it_while_acting():
+    """A whole rollout at once, as an on-policy loop asks: what is not a number in between must not reach the episode behind."""
+    bonus, chunk = bonus_of("lwm", kind=Bonus), experience()
+    hole = ~chunk.valid[..., None]
+    wild = replace(chunk, obs=torch.where(hole, torch.nan, chunk.obs), next_obs=torch.where(hole, torch.nan, chunk.next_obs))
+    calm, _, _ = bonus(chunk, bonus.start())
+    found, _, _ = bonus(wild, bonus.start())
+    assert hole.any() and found.isfinite().all()
+    torch.testing.assert_close(found, calm, rtol=1e-6, atol=1e-8)

@@ -73,7 +73,7 @@ class LWM(Surprise):
         """Add z, z' and the h before each step, (T*B, ...) each; hand the last h on."""
         inputs = inputs | self.embed(inputs, first.shape)
         h = self._states(inputs, first, carry.h)
-        before = torch.cat([carry.h[None], h[:-1]]) * ~first[..., None]
+        before = torch.cat([carry.h[None], h[:-1]]).masked_fill(first[..., None], 0.0)
         return inputs | {"h": before.flatten(0, 1)}, Belief(torch.where(valid[-1][:, None], h[-1], 0.0))
 
     def embed(self, inputs: Inputs, shape: tuple[int, ...]) -> Inputs:
