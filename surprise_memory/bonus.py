@@ -122,7 +122,7 @@ class Bonus(nn.Module):
             "bytes": ObsScale(1 / 128, -1.0),
         }
         self.see = choose(see, self.surprise.obs_norm or c.obs_norm, "obs_norm")
-        self.scaler = RewardScaler(num_envs, c.gamma, c.scale_momentum)
+        self.scaler = self.make_scaler()
         self.generator = torch.Generator().manual_seed(seed)
         groups: list[tuple[nn.Module, float]] = [
             (self.surprise, self.surprise.lr or c.lr),
@@ -134,6 +134,10 @@ class Bonus(nn.Module):
         self.optimiser = torch.optim.Adam([g for g in learn if g["params"]], eps=1e-8, fused=True)
         self.register_buffer("rollouts", torch.tensor(0))
         self.shell = Shell()
+
+    def make_scaler(self) -> Any:
+        """What puts raw rewards on the policy's scale."""
+        return RewardScaler(self.num_envs, self.config.gamma, self.config.scale_momentum)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -226,10 +230,14 @@ class Bonus(nn.Module):
             order = rows[torch.randperm(len(rows), generator=self.generator)]
             for batch in order[: size * c.minibatches].split(size):
                 losses = self.losses(trace, batch)
-                self.optimiser.zero_grad()
-                torch.stack(list(losses.values())).sum().backward()
-                self.optimiser.step()
+                self._step(losses)
         return {name: loss.item() for name, loss in losses.items()}
+
+    def _step(self, losses: dict[str, Tensor]) -> None:
+        """One step of Adam; what the losses do not reach stays where it is."""
+        self.optimiser.zero_grad()
+        torch.stack(list(losses.values())).sum().backward()
+        self.optimiser.step()
 
     def metrics(self, chunk: Chunk, trace: Trace, reward: Tensor) -> dict[str, float]:
         """What tells whether a bonus is alive and whether its memory does anything.

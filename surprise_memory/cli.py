@@ -1,7 +1,6 @@
 """The command line: train and doctor, which take a whole run's options, and the table of all commands."""
 
 import dataclasses
-import json
 import re
 import sys
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import tyro
 from surprise_memory import commands
 from surprise_memory.config import PRESETS, RunConfig
 from surprise_memory.progress import Progress, rich_console
-from surprise_memory.rundir import RunDir, read_json, write_atomically
+from surprise_memory.rundir import RunDir, read_json, write_json
 from surprise_memory.train import build, train
 from surprise_memory.types import UserError, choose
 
@@ -98,8 +97,7 @@ def doctor_command(argv: list[str]) -> None:
         found = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
     doctor.print_diagnosis(found, console)
     how.out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(dataclasses.asdict(found), indent=1, allow_nan=False) + "\n"
-    write_atomically(how.out / "doctor.json", lambda file: file.write(text.encode()))
+    write_json(how.out / "doctor.json", dataclasses.asdict(found), allow_nan=False)
     doctor.plot_diagnosis(found, how.out / "doctor.png")
     console.print(f"Picture: {how.out / 'doctor.png'}")
 

@@ -1,7 +1,6 @@
 """The commands that look at runs: eval, show, play, mnir, inspect, bench, reproduce, report, and the lists of what there is."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.envs import list_envs
 from surprise_memory.methods import methods
 from surprise_memory.progress import rich_console
-from surprise_memory.rundir import RunDir, flatten, read_json, write_atomically
+from surprise_memory.rundir import RunDir, flatten, read_json, write_json
 from surprise_memory.train import build, write_eval
 from surprise_memory.types import UserError, choose, require
 
@@ -35,7 +34,8 @@ def load(path: Path) -> tuple[RunConfig, RunDir]:
 def setting(run: RunConfig) -> str:
     """A run's method, its preset if that is not the default, and what was changed from it, for a label."""
     usual = flatten(dataclasses.asdict(choose(PRESETS, run.preset, "preset")(run.env)))
-    changed = {k: v for k, v in flatten(dataclasses.asdict(run)).items() if usual[k] != v and k.startswith(("ppo.", "bonus."))}
+    own = ("agent", "ppo.", "dqn.", "bonus.")
+    changed = {k: v for k, v in flatten(dataclasses.asdict(run)).items() if usual[k] != v and k.startswith(own)}
     words = [run.method] + [run.preset] * (run.preset != "default") + [f"{k.split('.')[-1]} {v}" for k, v in changed.items()]
     return ", ".join(words)
 
@@ -94,7 +94,7 @@ def bench_command(
         envs: Environments side by side; the preset's number if not given.
     """
     run = PRESETS[preset](env)
-    run = dataclasses.replace(run, threads=threads, envs=envs or run.envs)
+    run = dataclasses.replace(run, threads=threads, envs=run.envs if envs is None else envs)
     from surprise_memory import bench
 
     console = rich_console()
@@ -184,12 +184,13 @@ def mnir_command(
         if bonus is None:
             raise UserError(f"{where.path} has no bonus (method none): leave it out.")
         found.setdefault(setting(config), []).append(sights.mnir_by_kind(config.env, bonus, episodes, seed, longest))
-    kinds = list(dict.fromkeys(kind for row in sights.averages(found).values() for kind in row))
+    averages = sights.averages(found)
+    kinds = list(dict.fromkeys(kind for row in averages.values() for kind in row))
     table = Table("method", *kinds)
-    for method, row in sights.averages(found).items():
+    for method, row in averages.items():
         table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
     rich_console().print(table)
-    write_atomically(out.with_suffix(".json"), lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
+    write_json(out.with_suffix(".json"), found)
     sights.draw_kinds(found, out, worlds[0])
     print(out)
 
@@ -212,14 +213,14 @@ def inspect_command(run: tyro.conf.Positional[Path], out: Path | None = None, se
     folder.mkdir(parents=True, exist_ok=True)
     chunk, _ = pictures.play(config.env, None, seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
-    found = {"variances": gallery.variances(trace)} if config.method.startswith(("rnd", "ngu", "ae", "lwm")) else {}
+    found = {"variances": gallery.variances(trace)} if gallery.target_of(trace) is not None else {}
     name = config.method
     gallery.draw_tsne(trace, raw[:, 0].double().numpy(), folder / f"{name}-tsne.png", seed)
     if config.env.startswith("MiniGrid-DoorKey"):
         found["map"] = gallery.draw_map(bonus, config.env, seed, folder / f"{name}-map.png")
         found["key twice"] = gallery.key_twice(bonus, config.env, seed)
         gallery.draw_bars(found["key twice"], folder / f"{name}-key-twice.png", f"{name}: MNIR when the key is seen twice")
-    write_atomically(folder / f"{name}-inspect.json", lambda file: file.write((json.dumps(found, indent=1) + "\n").encode()))
+    write_json(folder / f"{name}-inspect.json", found)
     for path in sorted(folder.glob(f"{name}-*")):
         print(path)
 

@@ -135,10 +135,15 @@ def draw_tsne(trace: Trace, paid: Array, path: Path, seed: int) -> None:
     plt.close(figure)
 
 
+def target_of(trace: Trace) -> torch.Tensor | None:
+    """What the generator predicts (T, n), for those that keep it among their inputs."""
+    return next((trace.inputs[name] for name in ("target", "x", "next_z") if name in trace.inputs), None)
+
+
 def variances(trace: Trace) -> dict[str, float]:
     """The proposition of the paper's appendix, that surprises vary no more than what they are about, dimension by dimension."""
     u = trace.u[:, 0].double()
-    target = next((trace.inputs[name] for name in ("target", "x", "next_z") if name in trace.inputs), None)
+    target = target_of(trace)
     if target is None:
         raise UserError("This generator does not keep what it predicts: choose a run with rnd, ngu, ae or lwm.")
     var_u, var_x = u.var(0, correction=0), target.double().var(0, correction=0)

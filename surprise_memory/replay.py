@@ -46,9 +46,14 @@ class Replay:
         self.tail = torch.empty(0)  # (B, *obs), successors of the newest block's last row
 
     @property
+    def filled(self) -> int:
+        """Rows that hold something, (B,) steps each."""
+        return min(self.written, self.blocks) * self.unroll
+
+    @property
     def steps(self) -> int:
         """Steps it holds."""
-        return min(self.written, self.blocks) * self.unroll * self.B
+        return self.filled * self.B
 
     @property
     def ready(self) -> bool:
@@ -106,12 +111,11 @@ class Replay:
         slot, env = index // self.B, index % self.B
         rows = (slot * self.unroll + torch.arange(self.length)[:, None]) % (self.blocks * self.unroll)  # (length, K)
         columns = {name: x[rows, env] for name, x in self.columns.items()}
+        assert (chance > 0).all()
         next_obs = columns["obs"][1:].clone()
-        for k, (s, b) in enumerate(zip(slot.tolist(), env.tolist(), strict=True)):
-            for t in columns["terminated"][:-1, k].logical_or(columns["truncated"][:-1, k]).nonzero().flatten().tolist():
-                row = int(rows[t, k])
-                next_obs[t, k] = self.finals[row // self.unroll][row, b]
-            assert self.priority[s, b] > 0
+        for t, k in (columns["terminated"] | columns["truncated"])[:-1].nonzero().tolist():
+            row = int(rows[t, k])
+            next_obs[t, k] = self.finals[row // self.unroll][row, int(env[k])]
         fixed = {name: columns[name][:-1] for name in STORED}
         notes = {name: x[:-1] for name, x in columns.items() if name not in STORED}
         last = {name: x[-1:] for name, x in columns.items() if name not in STORED or name in ("obs", "first", "valid")}
@@ -126,7 +130,7 @@ class Replay:
 
     def pairs(self, number: int, draws: torch.Generator) -> tuple[Tensor, Tensor]:
         """About `number` pairs of observations one or two steps apart in one episode."""
-        filled = min(self.written, self.blocks) * self.unroll
+        filled = self.filled
         oldest = self.written % self.blocks * self.unroll if self.written > self.blocks else 0
         draw = torch.rand(3, number, generator=draws)
         age, env = (draw[0] * (filled - 1)).long(), (draw[1] * self.B).long()
@@ -140,7 +144,7 @@ class Replay:
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, for those who ask for it: as large as the replay."""
-        filled = min(self.written, self.blocks) * self.unroll
+        filled = self.filled
         columns = {name: x[:filled].clone() for name, x in self.columns.items()}
         parts = {"columns": columns, "opening": self.opening[: filled // self.unroll].clone(), "tail": self.tail.clone()}
         finals = {slot: dict(ends) for slot, ends in self.finals.items()}

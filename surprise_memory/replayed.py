@@ -1,13 +1,9 @@
 """The intrinsic reward for agents that learn from replayed sequences: recomputed with today's weights whenever they are drawn."""
 
-from typing import Any
-
 import torch
-from gymnasium import Space
 from torch import Tensor
 
 from surprise_memory.bonus import Bonus, Carry
-from surprise_memory.methods import BonusConfig
 from surprise_memory.normalise import Standardiser
 from surprise_memory.types import Chunk
 
@@ -19,17 +15,9 @@ class ReplayedBonus(Bonus):
     and is not for this one: `meet` takes what was lived into the statistics, `learn` a drawn batch into the rest.
     """
 
-    def __init__(
-        self,
-        method: str,
-        obs_shape: tuple[int, ...],
-        num_envs: int,
-        config: BonusConfig | None = None,
-        seed: int = 0,
-        action_space: Space[Any] | None = None,
-    ) -> None:
-        super().__init__(method, obs_shape, num_envs, config, seed, action_space)
-        self.scaler = Standardiser()  # type: ignore[assignment]
+    def make_scaler(self) -> Standardiser:
+        """Replayed rewards have no order in time, so no discounted return to be scaled by."""
+        return Standardiser()
 
     def meet(self, chunk: Chunk, carry: Carry) -> Carry:
         """Take what was just lived through into the observations' statistics, and into what lasts of a memory."""
@@ -53,7 +41,7 @@ class ReplayedBonus(Bonus):
         self._step(losses)
         self.surprise.absorb(trace.e, trace.notes, chunk.valid, warmup)
         if not warmup:
-            self.scaler.absorb(raw[chunk.valid])  # type: ignore[call-arg]
+            self.scaler.absorb(raw[chunk.valid])
         self.rollouts += 1
         reward = torch.where(chunk.valid, self.reward(raw), 0.0)
         return reward, {f"losses/{name}": loss.item() for name, loss in losses.items()} | self.metrics(chunk, trace, reward)
@@ -65,9 +53,3 @@ class ReplayedBonus(Bonus):
         loss = self.surprise.pair_loss(self.see(self.frame(a)), self.see(self.frame(b)), self.generator)
         self._step({"pairs": loss})
         return {"losses/pairs": loss.item()}
-
-    def _step(self, losses: dict[str, Tensor]) -> None:
-        """One step of Adam; what the losses do not reach stays where it is."""
-        self.optimiser.zero_grad()
-        torch.stack(list(losses.values())).sum().backward()
-        self.optimiser.step()

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 
 from surprise_memory.types import UserError
 
+TAIL = 2**16  # bytes, many rows
+
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """`write` fills a new file, which then takes the place of `path`. On failure `path` is what it was before."""
@@ -39,6 +41,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def write_json(path: Path, value: Any, indent: int | None = 1, allow_nan: bool = True) -> None:
+    """A value as a JSON file, atomically."""
+    text = json.dumps(value, indent=indent, allow_nan=allow_nan) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def read_json(path: Path) -> Any:
@@ -76,7 +84,7 @@ class RunDir:
         except OSError as error:
             raise UserError(f"Another process is training in {self.path}: wait for it, or choose another --run-dir.") from error
         self.done.unlink(missing_ok=True)
-        write_atomically(self.config, lambda f: f.write((json.dumps(config, indent=1) + "\n").encode()))
+        write_json(self.config, config)
         write_atomically(self.path / "versions.txt", lambda f: f.write(versions().encode()))
 
     def _refuse_another(self, config: dict[str, Any], resume: bool) -> None:
@@ -110,6 +118,21 @@ class RunDir:
                 yield json.loads(line)
             except ValueError:
                 continue
+
+    def last_row(self) -> dict[str, Any]:
+        """The newest row of metrics, read from the end of the file; empty where there is none yet."""
+        if not self.metrics.exists():
+            return {}
+        with open(self.metrics, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            lines = file.read().splitlines()
+        for line in reversed(lines):
+            try:
+                row: dict[str, Any] = json.loads(line)
+                return row
+            except ValueError:  # torn by a crash, or by where we began to read
+                continue
+        return {}
 
     def rewind(self, step: int) -> None:
         """Forget metrics after the checkpoint that a run resumes from."""

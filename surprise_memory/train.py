@@ -1,6 +1,5 @@
 """One run: build, then loop { collect, pay and teach the bonus, teach the agent, log, save }."""
 
-import json
 import signal
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from surprise_memory.config import RunConfig
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.evaluate import evaluate, summary
 from surprise_memory.replayed import ReplayedBonus
-from surprise_memory.rundir import RunDir, write_atomically
+from surprise_memory.rundir import RunDir, write_json
 from surprise_memory.types import Chunk, UserError
 
 Report = Callable[[dict[str, Any]], None]
@@ -56,8 +55,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
         while loop.steps < run.steps and not stop.asked:
             chunk, episodes = collect(env, agent, loop, run.block, bonus)
             check_finite(chunk)
-            teach: Any = teach_dqn if run.backbone == "dqn" else teach_ppo
-            r_int, metrics = teach(agent, bonus, chunk, loop)
+            r_int, metrics = teach(run, agent, bonus, chunk, loop)
             metrics |= tv_metrics(env, chunk, r_int) | room_metrics(chunk, r_int)
             check_losses(metrics, out, run.backbone)
             speed = (loop.steps - began[1]) / (time.monotonic() - began[0])
@@ -79,6 +77,11 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> Loop:
 
 
 Lesson = tuple[Tensor | None, dict[str, float]]  # the bonus (T, B) that was paid, and metrics
+
+
+def teach(run: RunConfig, agent: Any, bonus: Any, chunk: Chunk, loop: Loop) -> Lesson:
+    """What was lived through, learnt as the run's agent learns."""
+    return (teach_dqn if run.backbone == "dqn" else teach_ppo)(agent, bonus, chunk, loop)
 
 
 def teach_ppo(agent: PPO, bonus: Bonus | None, chunk: Chunk, loop: Loop) -> Lesson:
@@ -218,7 +221,7 @@ def write_eval(
     env = make_vec(run.env, min(wanted, 128), EVAL_SEED + run.seed, run.threads)
     result = summary(evaluate(agent, env, wanted, greedy, bonus))
     env.close()
-    write_atomically(out.eval, lambda file: file.write((json.dumps(result) + "\n").encode()))
+    write_json(out.eval, result, indent=None)
     return result
 
 

@@ -125,6 +125,7 @@ def test_refuses(capsys):
     for words, says in (
         (["--threads", "0"], "threads = 0"),
         (["--envs", "-1"], "envs = -1"),
+        (["--envs", "0"], "envs = 0"),
         (["--rollouts", "0"], "rollouts = 0"),
     ):
         assert main(["bench", "--env", TOY, "--preset", "debug", *words]) == 2

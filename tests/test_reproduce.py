@@ -96,6 +96,18 @@ def test_the_time_left_is_steps_over_speed(tmp_path):
     assert 3600 * hours([one, two], known, 4.0, 1) == pytest.approx(6 + 512 / 8)
 
 
+def test_the_newest_row_is_read_from_the_end_of_the_file(tmp_path, monkeypatch):
+    out = cells_module.RunDir(tmp_path)
+    assert out.last_row() == {}
+    for step in range(500):
+        out.log({"step": step})
+    assert out.last_row() == {"step": 499} == list(out.rows())[-1]
+    with open(out.metrics, "a") as file:
+        file.write('{"step": 5')  # torn
+    monkeypatch.setattr("surprise_memory.rundir.TAIL", 30)
+    assert out.last_row() == {"step": 499}
+
+
 # --- running ----------------------------------------------------------------------------------------------------------
 
 

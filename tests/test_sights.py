@@ -86,3 +86,16 @@ def test_asking_leaves_the_bonus_as_it_was():
     sights.mnir_by_kind(TV, bonus, episodes=2, seed=0, longest=64)
     after = bonus.state_dict()
     assert all(torch.equal(x, after[name]) for name, x in before.items())
+
+
+def test_runs_of_other_settings_have_other_labels():
+    import dataclasses
+
+    from surprise_memory.commands import setting
+    from surprise_memory.config import PRESETS
+
+    run = dataclasses.replace(PRESETS["default"](TV), method="lwm+sm")
+    dqn, read = dataclasses.replace(run.dqn, int_coef=0.03), dataclasses.replace(run.bonus, power=2)
+    runs = [run, *(dataclasses.replace(run, **change) for change in ({"dqn": dqn}, {"agent": "ppo"}, {"bonus": read}))]
+    assert [setting(r) for r in runs] == ["lwm+sm", "lwm+sm, int_coef 0.03", "lwm+sm, agent ppo", "lwm+sm, power 2"]
+    assert setting(dataclasses.replace(run, seed=3, steps=5)) == "lwm+sm"  # seeds are averaged

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from surprise_memory.config import PRESETS, RunConfig, from_dict
-from surprise_memory.reproduce.grids import GRIDS, Grid
-from surprise_memory.rundir import RunDir, flatten, read_json, write_atomically
+from surprise_memory.reproduce.grids import GRIDS
+from surprise_memory.rundir import RunDir, flatten, read_json, write_json
 from surprise_memory.train import train
 from surprise_memory.types import UserError, choose
 
@@ -86,7 +86,7 @@ def prepare(cell: Cell) -> None:
     """Write cell.json, which is all that the process needs to know."""
     cell.path.mkdir(parents=True, exist_ok=True)
     about = {"grid": cell.grid, "entry": cell.entry, "env": cell.env, "seed": cell.seed, "run": dataclasses.asdict(cell.run)}
-    write_atomically(cell.path / "cell.json", lambda file: file.write((json.dumps(about, indent=1) + "\n").encode()))
+    write_json(cell.path / "cell.json", about)
 
 
 def make(path: Path) -> None:
@@ -103,8 +103,7 @@ def make(path: Path) -> None:
             if LOCKED not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.5)
-    if not out.done.exists():
-        train(run, out)
+    train(run, out)
     out.close()
 
 
@@ -130,9 +129,6 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
         if os.getppid() != parent:
             raise KeyboardInterrupt
-
-
-__all__ = ["Cell", "Grid", "cells", "make", "prepare"]
 
 
 if __name__ == "__main__":

@@ -3,17 +3,14 @@
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any
 
 from surprise_memory.collect import Loop, collect
 from surprise_memory.progress import rich_console
 from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grids import GRIDS, Grid
 from surprise_memory.reproduce.local import Live, hours, run_local, speeds
-from surprise_memory.train import build
+from surprise_memory.train import build, teach
 from surprise_memory.types import UserError, require
-
-ENGINES = ("local", "ray")
 
 
 def reproduce(what: str, budget: str, root: Path, seeds: int | None, jobs: int, engine: str, dry_run: bool) -> dict[str, str]:
@@ -55,15 +52,12 @@ def describe(time_left: float) -> str:
 
 def probe(cell: Cell) -> float:
     """Steps a second of a small piece of a cell: few environments, one block, one lesson."""
-    from surprise_memory.train import teach_dqn, teach_ppo
-
     run = dataclasses.replace(cell.run, envs=min(cell.run.envs, 8))
     env, agent, bonus = build(run)
     loop = Loop.begin(env, bonus)
-    teach: Any = teach_dqn if run.backbone == "dqn" else teach_ppo
     began = time.monotonic()
     for _ in range(2):  # a recurrent agent learns from the second block on
-        teach(agent, bonus, collect(env, agent, loop, run.block, bonus)[0], loop)
+        teach(run, agent, bonus, collect(env, agent, loop, run.block, bonus)[0], loop)
     env.close()
     return loop.steps / (time.monotonic() - began)
 

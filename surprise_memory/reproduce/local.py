@@ -14,6 +14,7 @@ from surprise_memory.reproduce.cells import Cell, prepare
 from surprise_memory.rundir import RunDir
 
 POLL = 0.2  # seconds between looks at the processes
+REDRAW = 2.0  # seconds between tables: each reads the end of every unfinished run's metrics
 START = 6.0  # seconds that a process needs to begin and to evaluate, whatever its steps
 
 
@@ -81,15 +82,9 @@ def log_of(cell: Cell) -> Path:
     return cell.path.parent / "logs" / f"{cell.path.name}.log"
 
 
-def last_row(path: Path) -> dict[str, Any]:
-    """The newest line of a run's metrics; empty where there is none yet."""
-    rows = list(RunDir(path).rows())
-    return rows[-1] if rows else {}
-
-
 def speeds(cells: list[Cell]) -> dict[tuple[str, str], float]:
     """Steps a second by (environment, entry), as the runs themselves have measured."""
-    rows = [(c, last_row(c.path)) for c in cells]
+    rows = [(c, RunDir(c.path).last_row()) for c in cells]
     return {(c.env, c.entry): row["charts/SPS"] for c, row in rows if row.get("charts/SPS")}
 
 
@@ -98,7 +93,7 @@ def hours(cells: list[Cell], known: dict[tuple[str, str], float], otherwise: flo
     seconds = 0.0
     for cell in cells:
         if not cell.finished:
-            reached = last_row(cell.path).get("step", 0)
+            reached = RunDir(cell.path).last_row().get("step", 0)
             seconds += START + max(0, cell.run.steps - reached) / known.get((cell.env, cell.entry), otherwise)
     return seconds / jobs / 3600
 
@@ -109,7 +104,7 @@ class Live:
     def __init__(self, jobs: int) -> None:
         from rich.live import Live as RichLive
 
-        self.console, self.jobs, self.told = rich_console(), jobs, 0
+        self.console, self.jobs, self.told, self.drawn = rich_console(), jobs, 0, 0.0
         self.live = RichLive(console=self.console, refresh_per_second=2) if self.console.is_terminal else None
 
     def __enter__(self) -> "Live":
@@ -123,7 +118,8 @@ class Live:
 
     def __call__(self, board: Board) -> None:
         """Show where everything stands."""
-        if self.live:
+        if self.live and time.monotonic() - self.drawn > REDRAW:
+            self.drawn = time.monotonic()
             self.live.update(self.table(board))
         ended = len(board.done) + len(board.failed)
         if not self.live and ended > self.told:
@@ -138,7 +134,7 @@ class Live:
         ended = f"{len(board.done)} of {len(board.cells)} done, {len(board.failed)} failed, {len(board.waiting)} waiting"
         table = Table("cell", "steps", "return", "steps/s", title=f"{ended}, about {left:.1f} hours left")
         for cell in board.running.values():
-            row = last_row(cell.path)
+            row = RunDir(cell.path).last_row()
             mean = f"{row['charts/return_128']:.3f}" if "charts/return_128" in row else ""
             table.add_row(cell.name, f"{row.get('step', 0):,} of {cell.run.steps:,}", mean, f"{row.get('charts/SPS', 0):,}")
         return table
