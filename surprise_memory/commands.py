@@ -157,15 +157,17 @@ def mnir_command(
     episodes: int = 64,
     seed: int = 0,
     longest: int = 640,
+    own_agent: bool = False,
     out: Path = Path("mnir.png"),
 ) -> None:
-    """What trained bonuses think of noise, of plain walls and of the goal: MNIR by kind of state, as bars.
+    """What trained bonuses think of noise, of plain walls, of the goal, of Montezuma's rooms: MNIR by kind of state, as bars.
 
     Args:
         runs: Directories of runs on one environment; those of one method and preset are averaged.
-        episodes: Random episodes each bonus is asked about.
+        episodes: Episodes each bonus is asked about.
         seed: Which ones.
         longest: Steps of an episode that are looked at.
+        own_agent: Let the run's own agent play them instead of random actions.
         out: The picture; the numbers go beside it as .json.
     """
     from rich.table import Table
@@ -180,10 +182,11 @@ def mnir_command(
     worlds = sorted({config.env for config, _ in loaded})
     require(len(worlds) == 1, "runs", worlds, "on one environment")
     for config, where in loaded:
-        _, bonus = pictures.trained(config, where, seed)
+        agent, bonus = pictures.trained(config, where, seed)
         if bonus is None:
             raise UserError(f"{where.path} has no bonus (method none): leave it out.")
-        found.setdefault(setting(config), []).append(sights.mnir_by_kind(config.env, bonus, episodes, seed, longest))
+        answer = sights.mnir_by_kind(config.env, bonus, episodes, seed, longest, agent if own_agent else None)
+        found.setdefault(setting(config), []).append(answer)
     averages = sights.averages(found)
     kinds = list(dict.fromkeys(kind for row in averages.values() for kind in row))
     table = Table("method", *kinds)
@@ -232,6 +235,7 @@ def reproduce_command(
     seeds: int | None = None,
     jobs: int = 2,
     engine: Literal["local", "ray"] = "local",
+    preset: str | None = None,
     dry_run: bool = False,
 ) -> None:
     """Run a table or figure of the paper: table-1, table-2, noisy-tv, ...; continues where it was stopped.
@@ -243,6 +247,7 @@ def reproduce_command(
         seeds: Runs for each cell; the budget's number if not given.
         jobs: Runs side by side, one thread each.
         engine: local, or ray for an existing Ray cluster.
+        preset: Run it in other settings than its own, such as default instead of paper.
         dry_run: Only print the runs and how long they would take.
     """
     from surprise_memory.reproduce import command
@@ -252,16 +257,24 @@ def reproduce_command(
         for name, grid in GRIDS.items():
             print(f"{name:16} {grid.title}")
         return
-    command.complain(command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run))
+    command.complain(command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run, preset))
 
 
-def report_command(dir: tyro.conf.Positional[Path] = Path("reproduction")) -> None:
-    """Make report.html and report.md of what `reproduce` has run: tables beside the paper's numbers, intervals, curves.
+def report_command(
+    dir: tyro.conf.Positional[Path] = Path("reproduction"), out: Path | None = None, keep: Path | None = None
+) -> None:
+    """Make a page (HTML and Markdown) of what `reproduce` has run: tables beside the paper's numbers, intervals, curves.
+
+    Texts in DIR/notes.md, DIR/WHAT/notes-PRESET-BUDGET.md and DIR/pictures/notes.md are taken in, and pictures in DIR/pictures/.
 
     Args:
         dir: The directory that `reproduce` was given.
+        out: OUT.html, OUT.md and OUT/ with the pictures are written; DIR/report if not given.
+        keep: Also copy what the report needs of every finished run, metrics thinned, into this directory.
     """
-    from surprise_memory.report import write_report
+    from surprise_memory import report
 
-    for path in write_report(dir):
+    if keep is not None:
+        print(f"{len(report.keep(dir, keep))} runs kept in {keep}")
+    for path in report.write_report(dir, out):
         print(path)

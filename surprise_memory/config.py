@@ -28,7 +28,7 @@ class RunConfig:
     method: str = "rnd+sm"
     """generator[+memory]; `surprise-memory methods` lists them."""
     agent: str = "auto"
-    """Who acts: ppo, dqn (recurrent, from replay), or auto, which is dqn for lwm and ppo for all others."""
+    """Who acts: ppo, dqn (recurrent, from replay), random, or auto, which is dqn for lwm and ppo for all others."""
     preset: str = "default"
     """Where the other defaults come from: default, noisy, paper, released-code, debug."""
     steps: int = 1_000_000
@@ -58,11 +58,11 @@ class RunConfig:
         require(0 <= self.seed < 2**31, "seed", self.seed, "between 0 and 2^31 - 1")
         choose(PRESETS, self.preset, "preset")
         check_method(self.method)
-        choose({"auto": 0, "ppo": 0, "dqn": 0}, self.agent, "agent")
+        choose(dict.fromkeys(("auto", "ppo", "dqn", "random")), self.agent, "agent")
 
     @property
     def backbone(self) -> str:
-        """Who acts in the end: ppo or dqn."""
+        """Who acts in the end: ppo, dqn or random."""
         return backbone(self.method) if self.agent == "auto" else self.agent
 
     @property

@@ -1,11 +1,12 @@
 """MNIR by kind of state: what a bonus thinks of noise, of plain walls and of what matters (the paper's bar chart).
 
-A random policy plays whole episodes, the trained bonus is asked about every step, each episode's rewards are standardised
-(MNIR, appendix C), and the mean is taken over the steps of each kind. Nothing is learnt.
+Whole episodes are played, at random or by the trained agent, the trained bonus is asked about every step, each episode's
+rewards are standardised (MNIR, appendix C), and the mean is taken over the steps of each kind. Nothing is learnt.
 """
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +23,17 @@ COLOURS = ("#c46a1b", "#1b6fc4", "#2f8f5b", "#7a4fb5", "#8a8a8a", "#b5424f")
 
 
 def kinds(env_id: str, env: VecEnv, chunk: Chunk) -> dict[str, Array]:
-    """Which steps (T, B) lead to what: noise, each sight that the environment names, and nothing of all this."""
+    """Which steps (T, B) lead to what: each room, or noise, each sight that the environment names, and nothing of all this."""
+    if "room" in chunk.notes:
+        rooms = chunk.notes["room"].numpy()
+        return {f"room {room}": rooms == room for room in np.unique(rooms)}
     names: Callable[[Array], dict[str, Array]] | None = None
     if "MiniGrid-" in env_id:
         names = minigrid.sights
     elif miniworld.PREFIX in env_id:
         names = miniworld.sights
     if names is None:
-        raise UserError(f"'{env_id}' does not name what it shows: choose a run on MiniGrid or MiniWorld.")
+        raise UserError(f"'{env_id}' does not name what it shows: choose a run on MiniGrid, MiniWorld or MontezumaRevenge.")
     noise = np.zeros(chunk.shape, bool)
     if hasattr(env, "tv_action"):
         noise = ((chunk.action == env.tv_action) & ~chunk.done).numpy()
@@ -38,32 +42,49 @@ def kinds(env_id: str, env: VecEnv, chunk: Chunk) -> dict[str, Array]:
     return {NOISE: noise} | found | {NOTHING: ~np.any([noise, *found.values()], axis=0)}
 
 
-def mnir_by_kind(env_id: str, bonus: Bonus, episodes: int, seed: int, longest: int) -> dict[str, float]:
-    """Mean MNIR of each kind that was met in so many random episodes."""
+def mnir_by_kind(env_id: str, bonus: Bonus, episodes: int, seed: int, longest: int, agent: Any = None) -> dict[str, float]:
+    """Mean MNIR of each kind that was met in so many episodes, of random actions where there is no agent."""
     env = make_vec(env_id, episodes, seed)
     env.action_space.seed(seed)
-    loop, carry = Loop.begin(env, None), bonus.start(episodes)
-    over, columns = np.zeros(episodes, bool), dict[str, list[Array]]()
+    felt = bonus if agent else None
+    loop, carry, over = Loop.begin(env, felt), bonus.start(episodes), np.zeros(episodes, bool)
+    paid, counts, met = list[Array](), list[Array](), list[dict[str, Array]]()
     for _ in range(0, longest, BLOCK):
-        chunk, _ = collect(env, RandomAgent(env), loop, BLOCK)
+        chunk, _ = collect(env, agent or RandomAgent(env), loop, BLOCK, felt, explore=False)
         raw, _, carry = bonus(chunk, carry)
         before = over | (np.cumsum(chunk.done.numpy(), 0) - chunk.done.numpy() > 0)  # the first episode of each is enough
         over = over | chunk.done.numpy().any(0)
-        rows = {"paid": raw.double().numpy(), "counts": ~before & chunk.valid.numpy()} | kinds(env_id, env, chunk)
-        for name, column in rows.items():
-            columns.setdefault(name, []).append(column)
+        paid.append(raw.double().numpy())
+        counts.append(~before & chunk.valid.numpy())
+        met.append(kinds(env_id, env, chunk))
         if over.all():
             break
     env.close()
-    seen = {name: np.concatenate(blocks) for name, blocks in columns.items()}
-    paid, counts = seen.pop("paid"), seen.pop("counts")
+    return by_kind(np.concatenate(paid), np.concatenate(counts), met)
+
+
+def by_kind(paid: Array, counts: Array, met: list[dict[str, Array]]) -> dict[str, float]:
+    """Mean MNIR by kind of rewards (T, B), the columns of which are episodes; `met` has the kinds of each block of steps."""
     standard = np.zeros_like(paid)
-    for b in range(episodes):
+    for b in range(paid.shape[1]):
         standard[counts[:, b], b] = mnir(paid[counts[:, b], b])
-    return {name: float(standard[where & counts].mean()) for name, where in seen.items() if (where & counts).any()}
+    found = {}
+    for name in dict.fromkeys(name for block in met for name in block):
+        nowhere = [np.zeros_like(next(iter(block.values()))) for block in met]  # a room may be met in some blocks only
+        where = counts & np.concatenate([block.get(name, none) for block, none in zip(met, nowhere, strict=True)])
+        if where.any():
+            found[name] = float(standard[where].mean())
+    return found
 
 
 def draw_kinds(found: dict[str, list[dict[str, float]]], path: Path, title: str) -> None:
+    """Bars by kind, into a file."""
+    figure = kind_bars(found, title)
+    figure.savefig(path, dpi=120)
+    plotting().close(figure)
+
+
+def kind_bars(found: dict[str, list[dict[str, float]]], title: str) -> Any:
     """Bars by kind, one colour per method; the height is the mean over its runs, a dot is one run."""
     plt = plotting()
     names = list(dict.fromkeys(name for runs in found.values() for run in runs for name in run))
@@ -81,8 +102,7 @@ def draw_kinds(found: dict[str, list[dict[str, float]]], path: Path, title: str)
     axis.set_title(title, fontsize=9)
     axis.set_ylabel("mean MNIR (std)")
     axis.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    return figure
 
 
 def averages(found: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:

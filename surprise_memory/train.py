@@ -11,6 +11,7 @@ from torch import Tensor
 
 from surprise_memory.agents.dqn import DQN
 from surprise_memory.agents.ppo import PPO
+from surprise_memory.agents.uniform import Uniform
 from surprise_memory.bonus import Bonus
 from surprise_memory.checkpoint import load_checkpoint, save_checkpoint
 from surprise_memory.collect import Loop, RandomAgent, collect
@@ -35,6 +36,8 @@ def build(run: RunConfig) -> tuple[VecEnv, Any, Bonus | None]:
     if run.backbone == "dqn":
         frame = getattr(env, "frame_channels", env.obs_shape[0])
         return env, DQN(env.obs_shape, env.action_space, run.envs, run.dqn, run.seed, frame), bonus
+    if run.backbone == "random":
+        return env, Uniform(env.action_space, run.seed), bonus
     return env, PPO(env.obs_shape, env.action_space, run.ppo, bonus is not None, run.seed), bonus
 
 
@@ -84,7 +87,7 @@ def teach(run: RunConfig, agent: Any, bonus: Any, chunk: Chunk, loop: Loop) -> L
     return (teach_dqn if run.backbone == "dqn" else teach_ppo)(agent, bonus, chunk, loop)
 
 
-def teach_ppo(agent: PPO, bonus: Bonus | None, chunk: Chunk, loop: Loop) -> Lesson:
+def teach_ppo(agent: PPO | Uniform, bonus: Bonus | None, chunk: Chunk, loop: Loop) -> Lesson:
     """A rollout is used once: the bonus pays it and learns from it, then the agent does."""
     if bonus is None:
         return None, agent.update(chunk, None)

@@ -45,7 +45,7 @@ def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
     found = cells(what, budget, tmp_path)
     assert len({cell.path for cell in found}) == len(found) == len({digest(cell.run) for cell in found})
     assert {cell.run.steps for cell in found} == {GRIDS[what].budget(budget)[1]}
-    if budget == "full" and what not in ("noisy-grid", "w-study"):
+    if budget == "full" and GRIDS[what].preset == "paper":
         assert {(cell.run.preset, cell.seed) for cell in found} == {("paper", seed) for seed in range(5)}
 
 
@@ -90,10 +90,10 @@ def test_a_dry_run_makes_nothing(capsys, tmp_path, tiny):
 def test_the_time_left_is_steps_over_speed(tmp_path):
     one, two = cell_of(tmp_path / "a"), cell_of(tmp_path / "b", method="rnd")
     known = {(TOY, "rnd+sm"): 8.0}
-    assert 3600 * hours([one, two], known, 4.0, 2) == pytest.approx((6 + 512 / 8 + 6 + 512 / 4) / 2)
+    assert 3600 * hours([one, two], known, 4.0, 2) == pytest.approx((3 + 512 / 8 + 3 + 512 / 4) / 2)
     two.path.mkdir()
     (two.path / "DONE").touch()
-    assert 3600 * hours([one, two], known, 4.0, 1) == pytest.approx(6 + 512 / 8)
+    assert 3600 * hours([one, two], known, 4.0, 1) == pytest.approx(3 + 512 / 8)
 
 
 def test_the_newest_row_is_read_from_the_end_of_the_file(tmp_path, monkeypatch):
@@ -117,7 +117,7 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(tmp_path):
     board = run_local([bad, good], 1, lambda board: None)
     assert [cell.path.name for cell in board.done] == ["good"]
     (name, why), *rest = board.failed.items()
-    assert not rest and name == bad.name and "exit code 2" in why and "Unknown environment 'nonsense'" in why
+    assert not rest and name == bad.name and "exit code 1" in why and "Unknown environment 'nonsense'" in why
     settle(board, good, -9)
     assert "killed by signal 9" in board.failed[good.name]
 
@@ -153,6 +153,48 @@ def test_a_cell_waits_for_the_process_that_still_holds_it(tmp_path, monkeypatch)
     monkeypatch.setattr(cells_module, "PATIENCE", 99)
     make(cell.path)
     assert cell.finished
+
+
+def test_a_run_that_another_grid_has_made_is_taken_over(tmp_path):
+    one, same = cell_of(tmp_path / "a" / "one"), cell_of(tmp_path / "b" / "same")
+    one = dataclasses.replace(one, path=one.path.with_name(f"one.{digest(one.run)}"))
+    other = cell_of(tmp_path / "b" / "other", seed=1)
+    prepare(one)
+    make(one.path)
+    for cell in (same, other):
+        prepare(cell)
+    assert same.finished and not other.finished
+    assert (same.path / "eval.json").read_text() == (one.path / "eval.json").read_text()
+
+
+def test_what_a_bonus_is_asked_is_part_of_a_cell(tmp_path, monkeypatch):
+    """Killed between the run and the question, the cell is not finished, and the second call asks without training."""
+    cell = dataclasses.replace(cell_of(tmp_path / "t" / "cell"), asks=("doctor",))
+    prepare(cell)
+    monkeypatch.setitem(cells_module.ASKS, "doctor", lambda run, out: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        make(cell.path)
+    assert (cell.path / "DONE").exists() and not cell.finished
+    monkeypatch.undo()
+    monkeypatch.setattr(cells_module, "train", None)
+    make(cell.path)
+    found = cells_module.read_json(cell.path / "doctor.json")
+    assert cell.finished and set(found["corr"]) == {"all"} and 0 < found["energy_left"]["all"] < 5
+
+
+def test_mnir_is_asked_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
+    tv = "NoisyTV/MiniGrid-Empty-5x5-v0"
+    monkeypatch.setitem(GRIDS, "tv", Grid("a TV", (tv,), grids.methods("none", "rnd"), (1, 1), asks=("mnir",)))
+    for cell in cells("tv", "smoke", tmp_path):
+        prepare(cell)
+        make(cell.path)
+        assert cell.finished and (cell.path / "mnir.json").exists() == (cell.entry == "rnd")
+    (study,) = gather(tmp_path)
+    assert "noise" in study.of(tv, "rnd")[0].answers["mnir"]
+    assert main(["report", str(tmp_path)]) == 0
+    assert len(list((tmp_path / "report").glob("*MNIR*.png"))) == 1
+    names = [table.title for table in tables(study)]
+    assert names[-1] == "before the noisy TV, last quarter"
 
 
 def finished(root):
@@ -221,6 +263,91 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
     assert "class=missing" in page and page.count("data:image/png;base64,") == 2 and "http" not in page
 
 
+def test_what_is_kept_makes_the_same_tables(tmp_path, tiny, capsys):
+    runs, kept = tmp_path / "runs", tmp_path / "kept"
+    for cell in cells("tiny", "smoke", runs):
+        prepare(cell)
+        if cell.entry == "rnd":
+            make(cell.path)
+    assert main(["report", str(runs), "--keep", str(kept), "--out", str(tmp_path / "page")]) == 0
+    assert "1 runs kept" in capsys.readouterr().out and (tmp_path / "page.md").exists()
+    (place,) = (kept / "tiny").iterdir()
+    assert not (place / "checkpoint.pt").exists()
+    assert tables(gather(kept)[0])[0].rows == tables(gather(runs)[0])[0].rows
+    assert main(["report", str(runs), "--keep", str(runs)]) == 2
+
+
+def test_metrics_are_thinned_and_keep_their_end(tmp_path):
+    from surprise_memory.report.keep import ROWS, thin
+
+    out = cells_module.RunDir(tmp_path)
+    for step in range(1003):
+        out.log({"step": step, "charts/x": step / 7, "losses/policy": 1.0})
+    rows = thin(tmp_path)
+    assert ROWS <= len(rows) <= ROWS + 2 and rows[0]["step"] == 0
+    assert rows[-1] == {"step": 1002, "charts/x": 143.1}
+
+
+def test_notes_are_taken_into_the_page(tmp_path, tiny):
+    for cell in cells("tiny", "smoke", tmp_path):
+        prepare(cell)
+    (tmp_path / "notes.md").write_text("First **words** of 1 < 2.\n\n- one `a`\n- [two](x.md)\n\n```\nrun it\n```\n")
+    (tmp_path / "tiny" / "notes-debug-smoke.md").write_text("About the toy.")
+    assert main(["report", str(tmp_path)]) == 0
+    page, text = ((tmp_path / f"report.{kind}").read_text() for kind in ("html", "md"))
+    assert "<b>words</b> of 1 &lt; 2.</p><p>- one <code>a</code><br>- two</p><pre>run it</pre>" in page.replace("\n", "")
+    assert "About the toy." in page and text.index("First **words**") < text.index("two methods on a toy") < text.index(
+        "About the"
+    )
+
+
+def test_all_tasks_together_are_resampled_task_by_task():
+    """Two tasks far apart, two runs each: whatever is drawn, half of the runs are of each task, so the middle stays between."""
+    from surprise_memory.report.gather import Result, Study
+    from surprise_memory.report.tables import overall_table
+
+    grid = Grid("two", ("a", "b"), grids.methods("rnd"), (1, 1), published={("a", "rnd"): (1.0, None), ("b", "rnd"): (2.0, None)})
+    scores = {("a", 0): 0.0, ("a", 1): 10.0, ("b", 0): 90.0, ("b", 1): 100.0}
+    results = [Result("two", "rnd", env, seed, "paper", 1, 1, x, 0.0, "", []) for (env, seed), x in scores.items()]
+    (row,) = overall_table(Study("two", grid, "paper", "full", results)).rows
+    # iqm of the four is (10 + 90) / 2; drawn by task, the middle two lie between (0 + 90) / 2 and (10 + 100) / 2
+    assert row == ["rnd", "1.50", "50.0", "50.0 [45.0, 55.0]"]
+    (row,) = overall_table(Study("two", grid, "paper", "full", results[:2])).rows
+    assert row[2:] == [MISSING, MISSING]
+
+
+def test_a_run_is_solved_when_its_training_return_is_enough():
+    from surprise_memory.report.gather import Result
+    from surprise_memory.report.tables import solved_at
+
+    rows = [{"step": s, "charts/return_128": r} for s, r in ((50_000, 1.0), (200_000, 0.3), (400_000, 0.95), (600_000, 0.99))]
+    result = Result("g", "rnd", "e", 0, "paper", 1_000_000, 1, 1.0, 0.0, "", rows)
+    assert solved_at(result, 0.9) == "0.40 M" and solved_at(result, 1.5) == "-"
+
+
+def test_the_doctors_numbers_stand_beside_the_return():
+    from surprise_memory.report.gather import Result, Study
+    from surprise_memory.report.tables import memory_table
+
+    answer = {
+        "corr": {"all": 0.5},
+        "first_z": {"norm": 3.0, "novelty": 4.0},
+        "share/door": {"all": 0.2},
+        "share/key": {"all": 0.01},
+        "share/goal": {"all": 0.0},
+        "event/door": {"norm": 5.0, "novelty": 6.0},
+        "event/key": {"norm": 7.0, "novelty": 8.0},
+    }
+    grid = Grid("w", ("a",), (Entry("rnd+sm", (), "rnd+sm W8"), Entry("rnd+sm", (), "rnd+sm W9")), (1, 1))
+    result = Result("w", "rnd+sm W8", "a", 0, "default", 1, 1, 9.0, 0.0, "", [], "reduced", {"doctor": answer})
+    table = memory_table(Study("w", grid, "default", "reduced", [result]))
+    named = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    assert [row["method"] for row in named] == ["rnd, its norm", "rnd+sm W8", "rnd+sm W9"]
+    assert [row["z first sight"] for row in named] == ["3.0", "4.0", MISSING]
+    assert [row["z rarest event"] for row in named] == ["7.0", "8.0", MISSING]
+    assert [row["corr. with norm"] for row in named[:2]] == ["", "0.50"] and named[1]["return"] == "9.0"
+
+
 def test_scores_normalised_by_humans_need_every_game(tmp_path):
     study = next(iter([gather_of(tmp_path, {})]))
     rows = {row[0]: row[1:] for row in human_table(study).rows}
@@ -235,7 +362,7 @@ def gather_of(path, scores):
     from surprise_memory.report.gather import Result, Study
 
     results = [Result("table-2", "lwm+sm", env, 0, "paper", 1, 1, score, 0.0, "", []) for env, score in scores.items()]
-    return Study("table-2", GRIDS["table-2"], "paper", 1, results)
+    return Study("table-2", GRIDS["table-2"], "paper", "full", results)
 
 
 def test_numbers_are_short():

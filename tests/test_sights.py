@@ -1,5 +1,7 @@
 """MNIR by kind of state: the kinds are told apart, and the bars are the numbers one works out by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,23 @@ def test_the_command_writes_bars_and_numbers_and_refuses_what_it_cannot_name(tmp
         capsys.readouterr()
         assert main(["mnir", *(str(tmp_path / name) for name in names), *few]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_mnir_by_kind_is_worked_out_episode_by_episode():
+    """Episode one pays 0, 2 (MNIR -1, 1), episode two 5, 5, 8 (its last step does not count); a room may come late."""
+    paid, counts = np.array([[0.0, 5.0], [2.0, 5.0], [7.0, 8.0]]), np.array([[1, 1], [1, 1], [0, 0]], bool)
+    one, two = np.array([[1, 0], [0, 0]], bool), np.array([[0, 1], [1, 1]], bool)
+    met = [{"room 1": one, "room 2": two}, {"room 3": np.ones((1, 2), bool)}]
+    assert sights.by_kind(paid, counts, met) == {"room 1": -1.0, "room 2": pytest.approx(1 / 3)}
+
+
+def test_rooms_are_kinds_where_the_environment_tells_them():
+    chunk = SimpleNamespace(notes={"room": torch.tensor([[1, 2], [1, 1]])})
+    found = sights.kinds("MontezumaRevenge", None, chunk)
+    assert {name: where.tolist() for name, where in found.items()} == {
+        "room 1": [[True, False], [True, True]],
+        "room 2": [[False, True], [False, False]],
+    }
 
 
 def test_asking_leaves_the_bonus_as_it_was():

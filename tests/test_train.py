@@ -15,6 +15,7 @@ import torch
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
 from surprise_memory.checkpoint import read_checkpoint, restore
+from surprise_memory.cli import main
 from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.evaluate import evaluate
@@ -230,3 +231,24 @@ def test_time_limits_bootstrap_and_true_ends_do_not():
     cut = chunk.truncated & ~chunk.terminated
     assert cut.any() and chunk.terminated.any()
     assert (values[cut] > 1).all() and (values[~cut] == 0).all()
+
+
+def test_a_random_agent_draws_every_action_alike_learns_nothing_and_resumes(tmp_path):
+    from gymnasium import spaces
+
+    from surprise_memory.agents.uniform import Uniform
+
+    agent, obs = Uniform(spaces.Discrete(4, start=2), 0), torch.zeros(40_000, 3)
+    action, notes, memo = agent.act(obs, obs[:, 0], {})
+    assert notes == memo == {} and torch.bincount(action, minlength=6)[2:].sub(10_000).abs().max() < 400  # 4.6 std
+    assert torch.bincount(action)[:2].sum() == 0
+    box, _, _ = Uniform(spaces.Box(-1.0, 3.0, (2,)), 0).act(obs, obs[:, 0], {})
+    assert box.shape == (40_000, 2) and box.min() >= -1 and box.max() <= 3 and (box.mean(0) - 1).abs().max() < 0.03
+    with pytest.raises(UserError, match="bounded Box"):
+        Uniform(spaces.Box(-np.inf, np.inf, (2,)))
+    copy = Uniform(spaces.Discrete(4, start=2), 9)
+    copy.load_state_dict(agent.state_dict())
+    assert torch.equal(agent.act(obs, obs[:, 0], {})[0], copy.act(obs, obs[:, 0], {})[0])
+    words = ["--agent", "random", "--method", "none", "--preset", "debug", "--steps", "256", "--run-dir", str(tmp_path / "r")]
+    assert main(["train", TOY, *words]) == 0
+    assert (tmp_path / "r" / "DONE").exists() and (tmp_path / "r" / "eval.json").exists()

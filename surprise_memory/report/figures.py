@@ -1,4 +1,4 @@
-"""Learning curves of a study: the mean over seeds and a band of one standard deviation, as the paper draws them."""
+"""Pictures of a study: curves as the mean over seeds and a band of one standard deviation, as in the paper, and bars."""
 
 import io
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 
 from surprise_memory.plots import plotting
 from surprise_memory.report.gather import Result, Study
+from surprise_memory.sights import kind_bars
 from surprise_memory.stats import Array, smooth
 
 POINTS = 100  # of a curve
@@ -17,12 +18,16 @@ CURVES = {
 }
 
 
-def curves(study: Study) -> dict[str, bytes]:
-    """PNGs by title: one for each measure that the runs have logged, a panel for each environment."""
+def figures(study: Study) -> dict[str, bytes]:
+    """PNGs by title: curves of what the runs have logged, a panel for each environment, and what their bonuses were asked."""
     drawn = {}
     for name, title in CURVES.items():
         if any(name in row for r in study.results for row in r.rows):
             drawn[title] = draw(study, name)
+    for env in study.grid.envs:
+        found = {e.name: [r.answers["mnir"] for r in study.of(env, e.name) if "mnir" in r.answers] for e in study.grid.entries}
+        if any(found.values()):
+            drawn["MNIR by kind of state"] = png(kind_bars({name: runs for name, runs in found.items() if runs}, env))
     return drawn
 
 
@@ -36,7 +41,7 @@ def draw(study: Study, name: str) -> bytes:
     many = max(1, len(study.grid.entries) - 1)
     for axis, env in zip(axes.flat, envs, strict=False):
         for i, entry in enumerate(study.grid.entries):
-            runs = [r for r in study.results if (r.env, r.entry) == (env, entry.name)]
+            runs = study.of(env, entry.name)
             colour = colours(i if len(study.grid.entries) <= 10 else i / many)
             band(axis, [curve(r, name) for r in runs], entry.name, colour)
         axis.set_title(study.grid.short.get(env, env), fontsize=9)

@@ -1,9 +1,10 @@
 """What the runs of a reproduction have left behind, read from their directories alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from surprise_memory.reproduce.cells import answer
 from surprise_memory.reproduce.grids import GRIDS, Grid
 from surprise_memory.rundir import RunDir, read_json
 from surprise_memory.types import UserError
@@ -24,22 +25,37 @@ class Result:
     seconds: float  # about, from its own speed
     machine: str
     rows: list[dict[str, Any]]
+    budget: str = "reduced"
+    answers: dict[str, Any] = field(default_factory=dict)  # what its bonus was asked: mnir, doctor
+
+    def later(self, name: str, share: float) -> list[float]:
+        """A metric's values in the last `share` of the rows that have it."""
+        values = [row[name] for row in self.rows if name in row]
+        return values[-max(1, round(share * len(values))) :] if values else []
 
 
 @dataclass(frozen=True)
 class Study:
-    """All runs of one grid that share preset and steps."""
+    """All runs of one grid that share preset and budget."""
 
     name: str
     grid: Grid
     preset: str
-    steps: int
+    budget: str
     results: list[Result]
+
+    @property
+    def id(self) -> str:
+        """Unique among the studies of a report."""
+        return f"{self.name}-{self.preset}-{self.budget}"
+
+    def of(self, env: str, entry: str) -> list[Result]:
+        """The runs of a cell, by seed."""
+        return sorted((r for r in self.results if (r.env, r.entry) == (env, entry)), key=lambda r: r.seed)
 
     def scores(self, env: str, entry: str) -> list[float]:
         """By seed, times the grid's scale; only finished runs."""
-        mine = sorted((r for r in self.results if (r.env, r.entry) == (env, entry)), key=lambda r: r.seed)
-        return [self.grid.scale * r.score for r in mine if r.score is not None]
+        return [self.grid.scale * r.score for r in self.of(env, entry) if r.score is not None]
 
 
 def gather(root: Path) -> list[Study]:
@@ -50,8 +66,8 @@ def gather(root: Path) -> list[Study]:
     studies = []
     for name, grid in GRIDS.items():
         mine = [r for r in found if r.grid == name]
-        for preset, steps in sorted({(r.preset, r.steps) for r in mine}):
-            studies.append(Study(name, grid, preset, steps, [r for r in mine if (r.preset, r.steps) == (preset, steps)]))
+        for preset, budget in sorted({(r.preset, r.budget) for r in mine}, key=lambda key: (key[0] != grid.preset, key)):
+            studies.append(Study(name, grid, preset, budget, [r for r in mine if (r.preset, r.budget) == (preset, budget)]))
     return studies
 
 
@@ -65,7 +81,7 @@ def read(path: Path) -> Result:
     versions = (path / "versions.txt").read_text().splitlines() if (path / "versions.txt").exists() else []
     machine = ", ".join(line for line in versions if line.startswith(("machine", "torch")))
     run, seconds = about["run"], reached / speed if speed else 0.0
-    named = {name: about[name] for name in ("grid", "entry", "env", "seed")}
+    named = {name: about[name] for name in ("grid", "entry", "env", "seed", "budget")}
     return Result(
         **named,
         preset=run["preset"],
@@ -75,4 +91,5 @@ def read(path: Path) -> Result:
         seconds=seconds,
         machine=machine,
         rows=rows,
+        answers={ask: read_json(answer(path, ask)) for ask in about["asks"] if answer(path, ask).exists()},
     )

@@ -1,10 +1,12 @@
 """One self-contained HTML page, and the same as Markdown with its pictures beside it."""
 
 import base64
+import re
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from surprise_memory.report.figures import curves
+from surprise_memory.report.figures import figures
 from surprise_memory.report.gather import Study, gather
 from surprise_memory.report.tables import Table, tables
 from surprise_memory.rundir import write_atomically
@@ -16,6 +18,7 @@ table { border-collapse: collapse; margin: .5rem 0 1.2rem; font-variant-numeric:
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #eee }
 th:first-child, td:first-child { text-align: left }
 th { border-bottom: 2px solid #bbb; font-weight: 600 } td.missing { color: #b33 } img { max-width: 100% } p.about { color: #555 }
+pre { background: #f5f5f5; padding: .6rem; overflow-x: auto }
 """
 READING = (
     "Scores are means over evaluation episodes after training. IQM is the mean of the middle half of the runs, with a 95 % "
@@ -24,34 +27,52 @@ READING = (
 )
 
 
-def write_report(root: Path) -> tuple[Path, Path]:
-    """report.html and report.md, with figures/, into a directory of `reproduce`."""
-    studies = gather(root)
-    figures = {study_id(s): curves(s) for s in studies} | {"": own_figures(root)}
-    page, text = root / "report.html", root / "report.md"
-    folder = root / "figures"
-    for name, drawn in figures.items():
-        for title, picture in drawn.items() if name else ():
-            folder.mkdir(exist_ok=True)
-            (folder / file_name(name, title)).write_bytes(picture)
-    write_atomically(page, lambda file: file.write(html(studies, figures).encode()))
-    write_atomically(text, lambda file: file.write(markdown(studies, figures).encode()))
+def write_report(root: Path, out: Path | None = None) -> tuple[Path, Path]:
+    """OUT.html and OUT.md, with pictures in OUT/, of a directory of `reproduce`; OUT is root/report if not given."""
+    studies, stem = gather(root), out or root / "report"
+    sections = [preface(root), *(section(root, study) for study in studies), *more_pictures(root)]
+    folder, page, text = stem, stem.with_suffix(".html"), stem.with_suffix(".md")
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in sections:
+        for name, picture in one.pictures.items():
+            (folder / name).write_bytes(picture)
+    write_atomically(page, lambda file: file.write(html(sections).encode()))
+    write_atomically(text, lambda file: file.write(markdown(sections, folder.name).encode()))
     return page, text
 
 
-def own_figures(root: Path) -> dict[str, bytes]:
-    """Pictures that other commands have put into pictures/."""
-    return {path.stem: path.read_bytes() for path in sorted((root / "pictures").glob("*.png"))}
+@dataclass(frozen=True)
+class Section:
+    """A heading, what is said about it, tables, pictures by their file's name, and what a person has written to it."""
+
+    title: str
+    about: str
+    tables: list[Table] = field(default_factory=list)
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    notes: str = ""
 
 
-def study_id(study: Study) -> str:
-    """Unique among the studies of a report."""
-    return f"{study.name}-{study.preset}-{study.steps}"
+def preface(root: Path) -> Section:
+    """How to read the tables, and DIR/notes.md."""
+    return Section("Results", READING, notes=written(root / "notes.md"))
 
 
-def file_name(study: str, title: str) -> str:
-    """Of a picture."""
-    return f"{study}-{title.replace(' ', '-').replace(',', '')}.png"
+def section(root: Path, study: Study) -> Section:
+    """One study, and what somebody wrote about it into DIR/WHAT/notes-PRESET-BUDGET.md."""
+    pictures = {f"{study.id}-{title.replace(' ', '-').replace(',', '')}.png": png for title, png in figures(study).items()}
+    notes = written(root / study.name / f"notes-{study.preset}-{study.budget}.md")
+    return Section(f"{study.name}: {study.grid.title}", about(study), tables(study), pictures, notes)
+
+
+def more_pictures(root: Path) -> list[Section]:
+    """Pictures that other commands have put into DIR/pictures/, with its notes.md."""
+    found = {path.name: path.read_bytes() for path in sorted((root / "pictures").glob("*.png"))}
+    return [Section("Pictures", "", pictures=found, notes=written(root / "pictures" / "notes.md"))] if found else []
+
+
+def written(path: Path) -> str:
+    """A text that may be there."""
+    return path.read_text().strip() if path.exists() else ""
 
 
 def about(study: Study) -> str:
@@ -62,27 +83,50 @@ def about(study: Study) -> str:
     machines = "; ".join(sorted({r.machine for r in study.results if r.machine}))
     cells = len({(r.env, r.entry) for r in study.results if r.score is not None})
     return (
-        f"Preset {study.preset}, {study.steps:,} steps. {done} of {len(study.results)} runs finished, {cells} of {wanted} cells "
-        f"filled; {hours:.1f} hours of training in all. {machines}."
+        f"Preset {study.preset}, budget {study.budget}: {steps(study)} steps. {done} of {len(study.results)} runs finished, "
+        f"{cells} of {wanted} cells filled; {hours:.1f} hours of training in all. {machines}."
         + (f" The paper: {study.grid.says}" if study.grid.says else "")
     )
 
 
-def html(studies: list[Study], figures: dict[str, dict[str, bytes]]) -> str:
+def steps(study: Study) -> str:
+    """How many: one number, or from the fewest to the most."""
+    found = sorted({r.steps for r in study.results})
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+
+
+def html(sections: list[Section]) -> str:
     """The page; pictures are inside it, nothing is loaded from elsewhere."""
-    parts = [f"<h1>Reproduction report</h1><p>{escape(READING)}</p>"]
-    for study in studies:
-        parts.append(f"<h2 id='{escape(study_id(study))}'>{escape(study.name)}: {escape(study.grid.title)}</h2>")
-        parts.append(f"<p class='about'>{escape(about(study))}</p>")
-        parts += [html_table(table) for table in tables(study)]
-        parts += [html_image(title, picture) for title, picture in figures[study_id(study)].items()]
-    if figures[""]:
-        parts.append("<h2>Pictures</h2>")
-        parts += [html_image(title, picture) for title, picture in figures[""].items()]
+    parts = []
+    for i, one in enumerate(sections):
+        head = "h2" if i else "h1"
+        parts += [f"<{head}>{escape(one.title)}</{head}>", f"<p class='about'>{escape(one.about)}</p>"]
+        parts += [html_table(table) for table in one.tables]
+        parts += [html_image(name, picture) for name, picture in one.pictures.items()]
+        parts.append(html_text(one.notes))
     head = (
         f"<meta charset='utf-8'><title>surprise-memory: reproduction</title><link rel='icon' href='data:,'><style>{STYLE}</style>"
     )
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+
+
+def html_text(text: str) -> str:
+    """Notes: paragraphs, fenced code, lists, **bold** and `code`; tables and all else as they stand."""
+    parts, fence = [], "```"
+    for i, block in enumerate(text.split(fence)):
+        if i % 2:
+            parts.append(f"<pre>{escape(block.strip())}</pre>")
+            continue
+        for paragraph in block.split("\n\n"):
+            if paragraph.strip().startswith("|"):
+                parts.append(f"<pre>{escape(paragraph.strip())}</pre>")
+                continue
+            line = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(paragraph.strip()))
+            line = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", line)
+            line = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", line)  # links lead nowhere from a page that stands alone
+            line = re.sub(r"\n(?=- )", "<br>", line)
+            parts.append(f"<p>{line}</p>" if line else "")
+    return "".join(parts)
 
 
 def html_table(table: Table) -> str:
@@ -96,17 +140,17 @@ def html_table(table: Table) -> str:
 def html_image(title: str, picture: bytes) -> str:
     """Inline."""
     data = base64.b64encode(picture).decode()
-    return f"<h3>{escape(title)}</h3><img alt='{escape(title)}' src='data:image/png;base64,{data}'>"
+    return f"<p><img alt='{escape(title)}' src='data:image/png;base64,{data}'></p>"
 
 
-def markdown(studies: list[Study], figures: dict[str, dict[str, bytes]]) -> str:
-    """The same as text; pictures by their place in figures/ and pictures/."""
-    parts = ["# Reproduction report", READING]
-    for study in studies:
-        parts += [f"## {study.name}: {study.grid.title}", about(study)]
-        for table in tables(study):
+def markdown(sections: list[Section], folder: str) -> str:
+    """The same as text; pictures by their place."""
+    parts = []
+    for i, one in enumerate(sections):
+        parts += [f"{'##' if i else '#'} {one.title}", one.about]
+        for table in one.tables:
             lines = ["| " + " | ".join(row) + " |" for row in (table.head, ["---"] * len(table.head), *table.rows)]
             parts += [f"### {table.title}", "\n".join(lines)]
-        parts += [f"![{title}](figures/{file_name(study_id(study), title)})" for title in figures[study_id(study)]]
-    parts += [f"![{title}](pictures/{title}.png)" for title in figures[""]]
-    return "\n\n".join(parts) + "\n"
+        parts += [f"![{name.removesuffix('.png')}]({folder}/{name})" for name in one.pictures]
+        parts.append(one.notes)
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surprise_memory.report.gather import Study
+from surprise_memory.report.gather import Result, Study
 from surprise_memory.reproduce.published import ATARI_MEAN_MEDIAN, GAMES, HUMAN, RANDOM, Score
 from surprise_memory.stats import bootstrap, cohens_d, human_normalised, iqm
 
@@ -23,18 +23,22 @@ class Table:
 
 
 def tables(study: Study) -> list[Table]:
-    """One for each environment; for Atari the normalised scores, too."""
+    """One for each environment, one over all of them, and what else the runs have to tell."""
     made = [score_table(study, env) for env in study.grid.envs]
     if set(GAMES) <= set(study.grid.envs):
         made.append(human_table(study))
-    if any("noisy_tv/share" in row for r in study.results for row in r.rows[-1:]):
+    elif len(study.grid.envs) > 1:
+        made.append(overall_table(study))
+    if any(r.later("noisy_tv/share", 1.0) for r in study.results):
         made.append(tv_table(study))
+    if any("doctor" in r.answers for r in study.results):
+        made.append(memory_table(study))
     return made
 
 
 def score_table(study: Study, env: str) -> Table:
     """Each entry's score by the paper and by us."""
-    head = ["method", "the paper", "here, mean ± std", "IQM [95 %]", "Cohen's d over its generator", "seeds", "by seed"]
+    head = ["method", "the paper", "here, mean ± std", "IQM [95 %]", "d over generator", "seeds", "by seed", "solved at"]
     rows = []
     for entry in study.grid.entries:
         scores = study.scores(env, entry.name)
@@ -45,13 +49,42 @@ def score_table(study: Study, env: str) -> Table:
                 entry.name,
                 printed(study.grid.published.get((env, entry.name))),
                 spread(scores),
-                interval(scores),
+                interval([scores]),
                 verdict(scores, alone),
                 f"{len(scores)}",
                 ", ".join(number(x) for x in scores) or MISSING,
+                ", ".join(solved_at(r, study.grid.solved) for r in study.of(env, entry.name) if r.rows),
             ]
         )
     return Table(study.grid.short.get(env, env), head, rows)
+
+
+def solved_at(result: Result, enough: float) -> str:
+    """Steps until the last 128 training episodes returned `enough`; a run's first tenth has too few episodes to count."""
+    for row in result.rows:
+        if row["step"] > result.steps / 10 and row.get("charts/return_128", -math.inf) >= enough:
+            return f"{row['step'] / 1e6:.2f} M"
+    return "-"
+
+
+def overall_table(study: Study) -> Table:
+    """Over all environments: the interquartile mean of all runs, resampled within each environment."""
+    rows = []
+    for entry in study.grid.entries:
+        strata = [study.scores(env, entry.name) for env in study.grid.envs]
+        theirs = [study.grid.published.get((env, entry.name)) for env in study.grid.envs]
+        paper = [score[0] for score in theirs if score is not None]
+        whole = all(strata)
+        mean = number(float(np.mean([np.mean(s) for s in strata]))) if whole else MISSING
+        rows.append(
+            [
+                entry.name,
+                number(float(np.mean(paper))) if len(paper) == len(theirs) else "",
+                mean,
+                interval(strata) if whole else MISSING,
+            ]
+        )
+    return Table("all tasks together", ["method", "the paper: mean", "here: mean", "IQM [95 %, stratified]"], rows)
 
 
 def human_table(study: Study) -> Table:
@@ -71,15 +104,68 @@ def human_table(study: Study) -> Table:
 
 
 def tv_table(study: Study) -> Table:
-    """How much of the last quarter of training was spent before the noisy TV, by seed."""
+    """How much of the last quarter of training was spent before the noisy TV, and what drew the agent there."""
+    head = ["method", "steps watched, by seed", "bonus there, first rollout (std)", "share of all bonus"]
     rows = []
     for env in study.grid.envs:
         for entry in study.grid.entries:
-            mine = [r for r in study.results if (r.env, r.entry) == (env, entry.name)]
-            shares = [[row["noisy_tv/share"] for row in r.rows if "noisy_tv/share" in row] for r in mine]
-            ends = [float(np.mean(s[-max(1, len(s) // 4) :])) for s in shares if s]
-            rows.append([env, entry.name, ", ".join(f"{100 * x:.0f} %" for x in ends) or MISSING])
-    return Table("steps before the noisy TV, last quarter", ["environment", "method", "by seed"], rows)
+            mine = [r for r in study.of(env, entry.name) if r.rows]
+            watched = [float(np.mean(r.later("noisy_tv/share", 0.25))) for r in mine]
+            first = [z[0] for r in mine if (z := r.later("noisy_tv/z", 1.0))]
+            pay = [float(np.mean(p)) for r in mine if (p := r.later("noisy_tv/pay_share", 0.25))]
+            cells = [", ".join(percent(x) for x in watched) or MISSING]
+            cells += [number(float(np.mean(first))) if first else "", percent(float(np.mean(pay))) if pay else ""]
+            rows.append([entry.name, *cells])
+    return Table("before the noisy TV, last quarter", head, rows)
+
+
+# The doctor's numbers that are shown, by the column's name.
+MEMORY_COLUMNS = {
+    "corr. with norm": "corr",
+    "energy left": "energy_left",
+    "z first sight": "first_z",
+    "z its repeats": "repeat_z",
+    "z rarest event": "rarest",
+    "z noise": "noise_z",
+    "noise's pay": "noise_pay",
+}
+Answer = dict[str, dict[str, float | None]]  # of the doctor: measure -> norm, novelty or all -> number
+
+
+def memory_table(study: Study) -> Table:
+    """What each memory does to its generator's surprise, by the doctor (a random policy), beside the run's return."""
+    rows, shown = list[list[str]](), set[str]()
+    for env in study.grid.envs:
+        for entry in study.grid.entries:
+            found = [r.answers["doctor"] for r in study.of(env, entry.name) if "doctor" in r.answers]
+            generator = entry.method.partition("+")[0]
+            if found and generator not in shown:
+                shown.add(generator)
+                rows.append([f"{generator}, its norm", *(number(asked(found, m, "norm")) for m in MEMORY_COLUMNS.values()), ""])
+            cells = [number(asked(found, m, "novelty")) if found else MISSING for m in MEMORY_COLUMNS.values()]
+            rows.append([entry.name, *cells, spread(study.scores(env, entry.name))])
+    return Table("what the memory does", ["method", *MEMORY_COLUMNS, "return"], rows)
+
+
+def asked(found: list[Answer], measure: str, column: str) -> float:
+    """Mean over runs of one of the doctor's numbers, about the norm or the novelty; nan where none has it."""
+    values = []
+    for answer in found:
+        about = rarest(answer) if measure == "rarest" else answer.get(measure, {})
+        values += [x for x in (about.get(column), about.get("all") if column == "novelty" else None) if x is not None]
+    return float(np.mean(values)) if values else math.nan
+
+
+def rarest(answer: Answer) -> dict[str, float | None]:
+    """The numbers of the event with the smallest share of the steps."""
+    shares = {name.removeprefix("share/"): about["all"] for name, about in answer.items() if name.startswith("share/")}
+    seen = {name: share for name, share in shares.items() if share}
+    return answer[f"event/{min(seen, key=lambda name: seen[name] or 0.0)}"] if seen else {}
+
+
+def percent(share: float) -> str:
+    """0.123 -> '12 %'."""
+    return f"{100 * share:.0f} %"
 
 
 def printed(score: Score | None) -> str:
@@ -97,12 +183,13 @@ def spread(scores: list[float]) -> str:
     return f"{number(float(np.mean(scores)))} ± {number(float(np.std(scores)))}" if len(scores) > 1 else number(scores[0])
 
 
-def interval(scores: list[float]) -> str:
-    """The interquartile mean and its bootstrap interval; one run has none."""
-    if not scores:
+def interval(strata: list[list[float]]) -> str:
+    """The interquartile mean of all scores and its bootstrap interval; single runs have none."""
+    scores = np.concatenate([np.asarray(runs, float) for runs in strata])
+    if not len(scores):
         return MISSING
-    low, high = bootstrap([np.array(scores)], iqm)
-    return number(iqm(np.array(scores))) + ("" if math.isnan(low) else f" [{number(low)}, {number(high)}]")
+    low, high = bootstrap([np.array(runs) for runs in strata], iqm)
+    return number(iqm(scores)) + ("" if math.isnan(low) else f" [{number(low)}, {number(high)}]")
 
 
 def verdict(scores: list[float], alone: list[float]) -> str:
@@ -112,5 +199,7 @@ def verdict(scores: list[float], alone: list[float]) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits or one decimal, thousands marked."""
+    """Three significant digits or one decimal, thousands marked; nothing for nan."""
+    if math.isnan(value):
+        return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 2 or value == 0 else f"{value:.2f}"

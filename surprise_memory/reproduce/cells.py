@@ -4,19 +4,26 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from surprise_memory.config import PRESETS, RunConfig, from_dict
+from surprise_memory.doctor import examine
+from surprise_memory.pictures import trained
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.rundir import RunDir, flatten, read_json, write_json
+from surprise_memory.sights import mnir_by_kind
 from surprise_memory.train import train
 from surprise_memory.types import UserError, choose
 
+LONGEST = 640  # steps of an episode about which MNIR is asked
+ROLLOUTS = 20  # of a random policy, for the doctor
 LOCKED = "Another process is training"
 PATIENCE = 120  # seconds for a process that was told to stop to save and let go
 
@@ -31,6 +38,8 @@ class Cell:
     seed: int
     run: RunConfig
     path: Path
+    budget: str = "reduced"
+    asks: tuple[str, ...] = ()  # what is asked of the bonus when the run is over
 
     @property
     def name(self) -> str:
@@ -39,22 +48,24 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether its run is complete."""
-        return (self.path / "DONE").exists()
+        """Whether its run is complete and everything is asked."""
+        return (self.path / "DONE").exists() and all(answer(self.path, ask).exists() for ask in self.asks)
 
 
-def cells(what: str, budget: str, root: Path, seeds: int | None = None) -> list[Cell]:
+def cells(what: str, budget: str, root: Path, seeds: int | None = None, preset: str | None = None) -> list[Cell]:
     """All runs of a grid: seed by seed, and each method on all environments before the next."""
     grid = choose(GRIDS, what, "table or figure")
-    preset, steps, own = grid.budget(budget)
+    own_preset, steps, own_seeds = grid.budget(budget)
+    settings = choose(PRESETS, preset or own_preset, "preset")
     found = []
-    for seed in range(seeds or own):
+    for seed in range(seeds or own_seeds):
         for entry in grid.entries:
             for env in grid.envs:
-                run = dataclasses.replace(PRESETS[preset](env), method=entry.method, steps=steps, seed=seed)
-                run = with_options(run, dict(entry.options))
-                folder = f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
-                found.append(Cell(what, entry.name, env, seed, run, root / what / folder))
+                run = dataclasses.replace(settings(env), method=entry.method, steps=steps, seed=seed)
+                run = with_options(run, dict(grid.options if budget != "smoke" else ()) | dict(entry.options))
+                folder = root / what / f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
+                asks = grid.asks if run.method != "none" else ()
+                found.append(Cell(what, entry.name, env, seed, run, folder, budget, asks))
     return found
 
 
@@ -83,41 +94,69 @@ def slug(text: str) -> str:
 
 
 def prepare(cell: Cell) -> None:
-    """Write cell.json, which is all that the process needs to know."""
+    """Write cell.json, which is all that the process needs to know; take over the same run of another grid if there is one."""
     cell.path.mkdir(parents=True, exist_ok=True)
-    about = {"grid": cell.grid, "entry": cell.entry, "env": cell.env, "seed": cell.seed, "run": dataclasses.asdict(cell.run)}
-    write_json(cell.path / "cell.json", about)
+    if not (cell.path / "config.json").exists():
+        for twin in sorted(cell.path.parent.parent.glob(f"*/*.{digest(cell.run)}/DONE")):
+            shutil.copytree(twin.parent, cell.path, dirs_exist_ok=True)
+            break
+    about = {name: getattr(cell, name) for name in ("grid", "entry", "env", "seed", "budget", "asks")}
+    write_json(cell.path / "cell.json", about | {"run": dataclasses.asdict(cell.run)})
 
 
 def make(path: Path) -> None:
-    """Make the run that cell.json describes, or what is missing of it."""
-    run = from_dict(RunConfig, read_json(path / "cell.json")["run"])
+    """Make the run that cell.json describes and ask what is to be asked, or what is missing of it."""
+    about = read_json(path / "cell.json")
+    run = from_dict(RunConfig, about["run"])
     out, until = RunDir(path), time.monotonic() + PATIENCE
-    if out.done.exists():
-        return
-    while True:
+    while not out.done.exists():
         try:
             out.open(dataclasses.asdict(run), resume=out.exists)
-            break
         except UserError as error:
             if LOCKED not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.5)
-    train(run, out)
-    out.close()
+            continue
+        train(run, out)
+        out.close()
+    for ask in about["asks"]:
+        if not answer(path, ask).exists():
+            write_json(answer(path, ask), ASKS[ask](run, out))
 
 
-def main() -> int:
-    """`python -m surprise_memory.reproduce.cells DIR`: one cell, which ends when the process that asked for it does."""
+def answer(path: Path, ask: str) -> Path:
+    """Where the answer to a question is."""
+    return path / f"{ask}.json"
+
+
+def ask_mnir(run: RunConfig, out: RunDir) -> dict[str, float]:
+    """MNIR by kind of state, of the trained bonus."""
+    _, bonus = trained(run, out, run.seed)
+    assert bonus is not None, "grids ask only bonuses"
+    return mnir_by_kind(run.env, bonus, run.eval_episodes, run.seed, LONGEST)
+
+
+def ask_doctor(run: RunConfig, out: RunDir) -> dict[str, dict[str, float | None]]:
+    """The doctor's numbers for the run's settings, from a random policy; measure -> norm, novelty or all -> number."""
+    found = examine(run, 1, ROLLOUTS if run.preset != "debug" else 2)
+    return {name: {column: estimate.mean for column, estimate in columns.items()} for name, columns in found.measures.items()}
+
+
+ASKS: dict[str, Callable[[RunConfig, RunDir], Any]] = {"mnir": ask_mnir, "doctor": ask_doctor}
+
+
+def main(path: Path, log: Path) -> None:
+    """The process of one cell: what it says goes into a file, and it ends when the process that asked for it does."""
     end_with_parent()
+    with open(log, "ab") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
     try:
-        make(Path(sys.argv[1]))
+        make(path)
     except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+        sys.exit(f"{error}")
     except KeyboardInterrupt:
-        return 130
-    return 0
+        sys.exit(130)
 
 
 def end_with_parent() -> None:
@@ -129,7 +168,3 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
         if os.getppid() != parent:
             raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    sys.exit(main())

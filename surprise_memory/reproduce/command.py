@@ -13,11 +13,20 @@ from surprise_memory.train import build, teach
 from surprise_memory.types import UserError, require
 
 
-def reproduce(what: str, budget: str, root: Path, seeds: int | None, jobs: int, engine: str, dry_run: bool) -> dict[str, str]:
+def reproduce(
+    what: str,
+    budget: str,
+    root: Path,
+    seeds: int | None,
+    jobs: int,
+    engine: str = "local",
+    dry_run: bool = False,
+    preset: str | None = None,
+) -> dict[str, str]:
     """Make a grid's runs in `root`; returns why those failed that did."""
     require(seeds is None or seeds >= 1, "seeds", seeds, "at least 1")
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    todo = cells(what, budget, root, seeds)
+    todo = cells(what, budget, root, seeds, preset)
     tell(GRIDS[what], todo, jobs, dry_run)
     if dry_run or all(cell.finished for cell in todo):
         return {}

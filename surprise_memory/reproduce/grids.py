@@ -6,6 +6,7 @@ from typing import Any
 from surprise_memory.reproduce.published import ATARI, GAMES, KEY_DOOR, LAVA, MINIGRID, OBSTACLES, TABLE_1, Score
 from surprise_memory.types import choose
 
+TV_MAZE, KEY_CORRIDOR = "NoisyTV/MiniWorld-MazeS3Fast-v0", "MiniGrid-KeyCorridorS4R3-v0"
 BUDGETS = ("smoke", "reduced", "full")
 
 
@@ -37,6 +38,9 @@ class Grid:
     published: dict[tuple[str, str], Score] = field(default_factory=dict)  # (environment, entry's name)
     short: dict[str, str] = field(default_factory=dict)  # what tables call an environment
     says: str = ""  # what the paper says about it, in our words
+    options: tuple[tuple[str, Any], ...] = ()  # of all entries
+    asks: tuple[str, ...] = ()  # what each finished bonus is asked: "mnir" by kind of state, the "doctor"'s questions
+    solved: float = 0.9  # the training return (before `scale`) that counts as solved
 
     def budget(self, name: str) -> tuple[str, int, int]:
         """(preset, steps, seeds) of a budget."""
@@ -68,6 +72,19 @@ def widths() -> tuple[Entry, ...]:
     )
 
 
+def memoryless(*names: str) -> tuple[Entry, ...]:
+    """Each generator alone and with its memory."""
+    return tuple(Entry(name + memory) for name in names for memory in ("", "+sm"))
+
+
+def plain_dqn() -> Entry:
+    """No bonus, and the recurrent agent, which would else be PPO."""
+    return Entry("none", (("agent", "dqn"),), "none, dqn")
+
+
+# M read as printed, W wide enough to recall all of its query: the options of the preset `noisy`.
+WIDE = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
+EXPECT = Entry("rnd+sm", (("bonus.expect", True),), "rnd+sm expect")
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
 _OBSTACLES = {OBSTACLES: "Dynamic-Obstacles"}
 
@@ -92,23 +109,14 @@ GRIDS: dict[str, Grid] = {
         says="The memory improves RND and LWM in every game; LWM+SM has the best mean.",
     ),
     "noisy-tv": Grid(
-        "Noisy-TV in a 3-D maze: return, steps before the TV, bonus",
-        ("NoisyTV/MiniWorld-MazeS3Fast-v0",),
+        "Noisy-TV in a 3-D maze",
+        (TV_MAZE,),
         methods("none", "rnd", "rnd+sm", "disagreement"),
         steps=(200_000, 4_000_000),
-        published={
-            ("NoisyTV/MiniWorld-MazeS3Fast-v0", "none"): (0.85, None),
-            ("NoisyTV/MiniWorld-MazeS3Fast-v0", "rnd+sm"): (0.9, None),
-        },
-        says="RND+SM watches less than RND and reaches 0.9, plain PPO 0.85, RND about a quarter less than RND+SM.",
-    ),
-    "noisy-grid": Grid(
-        "Noisy-TV on MiniGrid, which takes minutes (not in the paper)",
-        ("NoisyTV/MiniGrid-DoorKey-8x8-v0",),
-        (*methods("none", "rnd", "rnd+sm", "disagreement"), Entry("rnd+sm", (("bonus.expect", True),), "rnd+sm expect")),
-        steps=(400_000, 2_000_000),
-        preset="default",
         scale=100,
+        published={(TV_MAZE, "none"): (85, None), (TV_MAZE, "rnd+sm"): (90, None)},
+        says="RND+SM watches less than RND and reaches 0.9, plain PPO 0.85, RND about a quarter less than RND+SM.",
+        asks=("mnir",),
     ),
     "ablation-memory": Grid(
         "Without M, without W, counts instead: Dynamic-Obstacles",
@@ -132,7 +140,7 @@ GRIDS: dict[str, Grid] = {
     "no-task-reward": Grid(
         "MiniWorld without task reward: the return that exploring brings",
         ("MiniWorld-PickupObjects-v0", "MiniWorld-FourRooms-v0"),
-        methods("rnd", "rnd+sm"),
+        (Entry("none", (("agent", "random"),), "random"), *methods("rnd", "rnd+sm")),
         steps=(200_000, 100_000_000),
         says="RND+SM collects most; RND less than a random agent in the easy room.",
     ),
@@ -145,12 +153,64 @@ GRIDS: dict[str, Grid] = {
         short=_GAMES,
         says="RND+SM reaches about 10,000 and 9,000, well above RND.",
     ),
-    "w-study": Grid(
-        "How big must W be? KeyCorridorS4R3 (not in the paper)",
-        ("MiniGrid-KeyCorridorS4R3-v0",),
-        widths(),
-        steps=(600_000, 1_200_000),
+    # What the paper does not have.
+    "generators": Grid(
+        "Every generator where nothing guides the way: KeyCorridorS4R3",
+        (KEY_CORRIDOR,),
+        (
+            Entry("none"),
+            *memoryless("rnd", "icm", "ngu", "ae"),
+            *methods("disagreement", "rnd+m", "rnd+w", "rnd+counts"),
+            EXPECT,
+            Entry("rnd+sm", WIDE, "rnd+sm noisy"),
+            Entry("rnd+sm", WIDE[1:], "rnd+sm W128"),
+        ),
+        steps=(1_200_000, 2_000_000),
         preset="default",
         scale=100,
+        solved=0.5,
+    ),
+    "noisy-grid": Grid(
+        "Noisy-TV on MiniGrid, which takes minutes",
+        ("NoisyTV/MiniGrid-DoorKey-8x8-v0",),
+        (
+            Entry("none"),
+            *memoryless("rnd", "icm", "ngu", "ae"),
+            Entry("disagreement"),
+            EXPECT,
+            *(Entry(f"{g}+sm", WIDE, f"{g}+sm noisy") for g in ("rnd", "icm", "ngu", "ae")),
+        ),
+        steps=(400_000, 2_000_000),
+        preset="default",
+        scale=100,
+        asks=("mnir",),
+    ),
+    "recurrent": Grid(
+        "Recurrent DQN and the latent world model: DoorKey-6x6",
+        ("MiniGrid-DoorKey-6x6-v0",),
+        (plain_dqn(), *methods("lwm", "lwm+sm"), Entry("lwm+sm", (("dqn.int_coef", 0.03),), "lwm+sm coef 0.03")),
+        steps=(150_000, 1_000_000),
+        preset="default",
+        scale=100,
+        options=(("envs", 32),),
+    ),
+    "t-maze": Grid(
+        "A task that needs memory: a sign at the start of a corridor tells which way to turn at its end",
+        ("ToyTMaze-v0",),
+        (plain_dqn(), Entry("none", (("agent", "ppo"),), "none, ppo")),
+        steps=(80_000, 160_000),
+        preset="default",
+        options=(("envs", 32), ("dqn.hidden", 64)),
+    ),
+    "w-study": Grid(
+        "How big must W be? KeyCorridorS4R3",
+        (KEY_CORRIDOR,),
+        widths(),
+        steps=(1_200_000, 1_200_000),
+        seeds=(1, 5),
+        preset="default",
+        scale=100,
+        solved=0.5,
+        asks=("doctor",),
     ),
 }

@@ -1,8 +1,6 @@
 """Cells in parallel processes on this machine, each on one thread, with one live table; what failed is said at the end."""
 
-import os
-import subprocess
-import sys
+import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from surprise_memory.progress import rich_console
-from surprise_memory.reproduce.cells import Cell, prepare
+from surprise_memory.reproduce.cells import Cell, main, prepare
 from surprise_memory.rundir import RunDir
 
 POLL = 0.2  # seconds between looks at the processes
 REDRAW = 2.0  # seconds between tables: each reads the end of every unfinished run's metrics
-START = 6.0  # seconds that a process needs to begin and to evaluate, whatever its steps
+START = 3.0  # seconds that a process needs to begin and to evaluate, whatever its steps
+LOADED = [
+    "surprise_memory.reproduce.cells",
+    "envpool.registration",
+]  # before the first cell; what is not installed is passed over
 
 
 @dataclass
@@ -43,28 +45,28 @@ def run_local(cells: list[Cell], jobs: int, show: Callable[[Board], None]) -> Bo
                 cell = board.waiting.pop(0)
                 board.running[start(cell)] = cell
             for process, cell in list(board.running.items()):
-                if process.poll() is not None:
+                if process.exitcode is not None:
                     del board.running[process]
-                    settle(board, cell, process.returncode)
+                    settle(board, cell, process.exitcode)
             show(board)
             time.sleep(POLL)
     finally:  # Ctrl-C: let them save
         for process in board.running:
             process.terminate()
         for process in board.running:
-            process.wait()
+            process.join()
     return board
 
 
 def start(cell: Cell) -> Any:
-    """The process of a cell; what it says goes into a file beside the cells."""
+    """The process of a cell, forked from one that has loaded everything and done nothing: importing takes seconds."""
     prepare(cell)
-    log = log_of(cell)
-    log.parent.mkdir(exist_ok=True)
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cell.run.threads))
-    words = [sys.executable, "-m", "surprise_memory.reproduce.cells", str(cell.path)]
-    with open(log, "ab") as file:
-        return subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, env=os.environ | threads)
+    log_of(cell).parent.mkdir(exist_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    process = context.Process(target=main, args=(cell.path, log_of(cell)))
+    process.start()
+    return process
 
 
 def settle(board: Board, cell: Cell, code: int) -> None:
