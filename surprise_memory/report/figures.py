@@ -1,16 +1,22 @@
 """Pictures of a study: curves as the mean over seeds and a band of one standard deviation, as in the paper, and bars."""
 
 import io
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from surprise_memory.plots import plotting
+from surprise_memory.methods import split_method
+from surprise_memory.plots import NORM, NOVELTY, plotting
 from surprise_memory.report.gather import Result, Study
+from surprise_memory.reproduce.grids import Entry
 from surprise_memory.sights import kind_bars
 from surprise_memory.stats import Array, smooth
 
 POINTS = 100  # of a curve
+MANY = 10  # entries in one panel
+PLAIN = "#777777"
+GENERATORS = {"rnd": "#1b6fc4", "icm": "#c46a1b", "ngu": "#2f8f5b", "ae": "#7a4fb5", "disagreement": "#8a6d3b", "lwm": "#b5424f"}
 CURVES = {
     "charts/return_128": "task return, last 128 episodes",
     "intrinsic/reward_norm": "scaled bonus per step",
@@ -33,42 +39,76 @@ def figures(study: Study) -> dict[str, bytes]:
 
 def draw(study: Study, name: str) -> bytes:
     """One measure over steps."""
-    plt, envs = plotting(), study.grid.envs
-    across = min(3, len(envs))
-    down = -(-len(envs) // across)
-    figure, axes = plt.subplots(down, across, figsize=(4.6 * across + 1.5, 3.2 * down), layout="constrained", squeeze=False)
-    colours = plt.get_cmap("tab10" if len(study.grid.entries) <= 10 else "viridis")
-    many = max(1, len(study.grid.entries) - 1)
-    for axis, env in zip(axes.flat, envs, strict=False):
-        for i, entry in enumerate(study.grid.entries):
-            runs = study.of(env, entry.name)
-            colour = colours(i if len(study.grid.entries) <= 10 else i / many)
-            band(axis, [curve(r, name) for r in runs], entry.name, colour)
-        axis.set_title(study.grid.short.get(env, env), fontsize=9)
-        axis.set_xlabel("steps")
-    for axis in axes.flat[len(envs) :]:
+    plt, together = plotting(), panels(study)
+    across = min(3, len(together))
+    down = -(-len(together) // across)
+    size, same = (4.4 * across + 1.6, 3.2 * down), bool(together[0].generator)
+    figure, axes = plt.subplots(down, across, figsize=size, layout="constrained", squeeze=False, sharey=same)
+    for axis, panel in zip(axes.flat, together, strict=False):
+        for i, entry in enumerate(panel.entries):
+            runs = [curve(r, name) for r in study.of(panel.env, entry.name)]
+            band(axis, runs, entry.name, by_variant(entry.name, i) if panel.generator else by_generator(entry.name))
+        axis.set_title(panel.generator or study.grid.short.get(panel.env, panel.env), fontsize=9)
+        axis.set_xlabel("million steps")
+        if panel.generator:
+            axis.legend(frameon=False, fontsize=7)
+    for axis in axes.flat[len(together) :]:
         axis.set_axis_off()
-    handles = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    axes.flat[0].legend(handles.values(), handles, frameon=False, fontsize=7)
+    if not same:
+        named = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        figure.legend(named.values(), named, frameon=False, fontsize=8, loc="outside right upper")
     return png(figure)
 
 
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn together: all entries on an environment, or those of one generator where they would be too many."""
+
+    env: str
+    entries: list[Entry]
+    generator: str = ""
+
+
+def panels(study: Study) -> list[Panel]:
+    """One for each environment; with one environment and many entries, one for each generator, no bonus in all of them."""
+    entries, envs = list(study.grid.entries), study.grid.envs
+    generators = list(dict.fromkeys(split_method(entry.method)[0] for entry in entries if entry.method != "none"))
+    if len(envs) > 1 or len(entries) <= MANY:
+        return [Panel(env, entries) for env in envs]
+    return [Panel(envs[0], [e for e in entries if split_method(e.method)[0] in (g, "none")], g) for g in generators]
+
+
+def by_generator(name: str) -> dict[str, Any]:
+    """Colour by generator; dashed alone, whole with the surprise memory, dotted in other ways."""
+    generator, _, memory = name.partition("+")
+    line = "-" if memory == "sm" or generator not in GENERATORS else ":" if memory else "--"
+    return {"color": GENERATORS.get(generator, PLAIN), "ls": line}
+
+
+def by_variant(name: str, i: int) -> dict[str, Any]:
+    """Grey without a bonus, one colour for the generator alone, one for it with the memory, others in turn."""
+    _, plus, memory = name.partition("+")
+    if name == "none":
+        return {"color": PLAIN}
+    return {"color": NORM if not plus else NOVELTY if memory == "sm" else plotting().get_cmap("Set2")(i % 8)}
+
+
 def curve(result: Result, name: str) -> tuple[Array, Array] | None:
-    """(steps, smoothed values) of one run; None where it logged none."""
-    paired = np.array([[row["step"], row[name]] for row in result.rows if name in row])
+    """(million steps, smoothed values) of one run; None where it logged none."""
+    paired = np.array([[row["step"] / 1e6, row[name]] for row in result.rows if name in row])
     return (paired[:, 0], smooth(paired[:, 1], max(1, len(paired) // 50))) if len(paired) else None
 
 
-def band(axis: Any, found: list[tuple[Array, Array] | None], label: str, colour: Any) -> None:
+def band(axis: Any, found: list[tuple[Array, Array] | None], label: str, style: dict[str, Any]) -> None:
     """Mean and one std over the runs, where all of them have come."""
     runs = [run for run in found if run is not None]
     if not runs:
         return
     x = np.linspace(max(run[0][0] for run in runs), min(run[0][-1] for run in runs), POINTS)
     y = np.stack([np.interp(x, *run) for run in runs])
-    axis.plot(x, y.mean(0), color=colour, lw=1.6, label=label)
+    axis.plot(x, y.mean(0), lw=1.6, label=label, **style)
     if len(runs) > 1:
-        axis.fill_between(x, y.mean(0) - y.std(0), y.mean(0) + y.std(0), color=colour, alpha=0.15, lw=0)
+        axis.fill_between(x, y.mean(0) - y.std(0), y.mean(0) + y.std(0), color=style["color"], alpha=0.15, lw=0)
 
 
 def png(figure: Any) -> bytes:

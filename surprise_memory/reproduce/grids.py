@@ -170,6 +170,15 @@ GRIDS: dict[str, Grid] = {
         scale=100,
         solved=0.5,
     ),
+    "ablation-read": Grid(
+        "How M is read: Key-Door",
+        (KEY_DOOR,),
+        (Entry("rnd+sm"), Entry("rnd+sm", (("bonus.memory.read", "cosine"),), "rnd+sm cosine")),
+        steps=(2_000_000, 10_000_000),
+        preset="default",
+        scale=100,
+        short={KEY_DOOR: "Key-Door"},
+    ),
     "noisy-grid": Grid(
         "Noisy-TV on MiniGrid, which takes minutes",
         ("NoisyTV/MiniGrid-DoorKey-8x8-v0",),
