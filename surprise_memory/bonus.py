@@ -32,6 +32,8 @@ from surprise_memory.shell import Shell
 from surprise_memory.surprise import SURPRISES, Actions, Expectation
 from surprise_memory.types import Chunk, UserError, choose, require
 
+UNPAID = 2  # updates before `step` pays anything: one teaches what is ordinary, one finds the reward's scale
+
 
 @dataclass(frozen=True)
 class Carry:
@@ -91,7 +93,7 @@ class Bonus(nn.Module):
     ) -> None:
         """`method` is generator[+memory], such as 'rnd+sm'; observations are vectors (k,) or images (C, H, W).
 
-        `action_space` is of one environment; generators that model actions (icm, ngu, disagreement) need it.
+        `action_space` is of one environment; generators that model actions (icm, ngu, disagreement, lwm) and `expect` need it.
         """
         super().__init__()
         c = self.config = config or BonusConfig()
@@ -277,7 +279,8 @@ class Bonus(nn.Module):
     def step(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any = None) -> Tensor:
         """The reward (B,) of one vector step. Give the true successor as `next_obs`, also where `done` (B,) is True.
 
-        With Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
+        Nothing is paid before the second `update`: the first is a warm-up, the second finds the reward's scale. With
+        Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
         """
         shell = self.shell
         if shell.first is None:
@@ -286,13 +289,13 @@ class Bonus(nn.Module):
         row = shell.record(obs, action, next_obs, done, valid)
         assert shell.carry is not None
         raw, _, shell.carry = self(row, shell.carry)
-        return self.reward(raw[0])
+        return self.reward(raw[0]) * (self.rollouts >= UNPAID)
 
     def update(self) -> dict[str, float]:
         """Learn from all steps since the last update; call it once per rollout. Returns metrics."""
         if not self.shell.rows:
             raise UserError("Bonus.update() was called before any Bonus.step(): there is nothing to learn from.")
         assert self.shell.opening is not None
-        _, report, self.shell.carry = self.absorb(self.shell.chunk(), self.shell.opening)
+        _, report, self.shell.carry = self.absorb(self.shell.chunk(), self.shell.opening, warmup=bool(self.rollouts == 0))
         self.shell.rows, self.shell.opening = [], self.shell.carry
         return report

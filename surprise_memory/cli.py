@@ -12,7 +12,7 @@ import tyro
 from surprise_memory import commands
 from surprise_memory.config import PRESETS, RunConfig
 from surprise_memory.progress import Progress, rich_console
-from surprise_memory.rundir import RunDir, read_json, write_json
+from surprise_memory.rundir import RunDir, write_json
 from surprise_memory.train import build, train
 from surprise_memory.types import UserError, choose
 
@@ -82,7 +82,7 @@ def train_command(argv: list[str]) -> None:
     with Progress(run.method, run.steps, out) as progress:
         train(run, out, progress)
     if run.eval_episodes:
-        commands.say_eval(out, read_json(out.eval))
+        commands.say_eval(out.eval)
     out.close()
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
@@ -16,10 +16,11 @@ from surprise_memory.train import build, write_eval
 from surprise_memory.types import UserError, choose, require
 
 
-def say_eval(out: RunDir, result: dict[str, Any]) -> None:
+def say_eval(path: Path) -> None:
     """Print an evaluation."""
+    result = read_json(path)
     rich_console().print(
-        f"Return over {result['episodes']} episodes: [bold]{result['mean']:.3f}[/] ± {result['std']:.3f}  ({out.eval})"
+        f"Return over {result['episodes']} episodes: [bold]{result['mean']:.3f}[/] ± {result['std']:.3f}  ({path})"
     )
 
 
@@ -41,7 +42,7 @@ def setting(run: RunConfig) -> str:
 
 
 def eval_command(run: tyro.conf.Positional[Path], episodes: int = 128, greedy: bool = False) -> None:
-    """Play whole episodes with a trained agent, everything frozen, and write eval.json.
+    """Play whole episodes with a trained agent, everything frozen; eval-N[-greedy].json unless it is as after training.
 
     Args:
         run: The run's directory.
@@ -53,7 +54,7 @@ def eval_command(run: tyro.conf.Positional[Path], episodes: int = 128, greedy: b
     env, agent, bonus = build(config)
     env.close()
     restore(out, config, agent, bonus)
-    say_eval(out, write_eval(config, out, agent, bonus, episodes, greedy))
+    say_eval(write_eval(config, out, agent, bonus, episodes, greedy))
 
 
 def envs_command(filter: tyro.conf.Positional[str] = "") -> None:

@@ -18,12 +18,17 @@ from typing import Any, BinaryIO
 
 from surprise_memory.types import UserError
 
+NEW = ".new"  # ends the name of a file that is being written; a killed process may leave one behind
 TAIL = 2**16  # bytes, many rows
+
+
+class Locked(UserError):
+    """Another process is at work in a run's directory."""
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """`write` fills a new file, which then takes the place of `path`. On failure `path` is what it was before."""
-    new = path.with_name(path.name + ".new")
+    new = path.with_name(f"{path.name}.{os.getpid()}{NEW}")
     try:
         with open(new, "wb") as file:
             write(file)
@@ -82,7 +87,7 @@ class RunDir:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UserError(f"Another process is training in {self.path}: wait for it, or choose another --run-dir.") from error
+            raise Locked(f"Another process is training in {self.path}: wait for it, or choose another --run-dir.") from error
         self.done.unlink(missing_ok=True)
         write_json(self.config, config)
         write_atomically(self.path / "versions.txt", lambda f: f.write(versions().encode()))
@@ -91,7 +96,8 @@ class RunDir:
         if not self.exists:
             if resume and not self.path.exists():
                 raise UserError(f"Nothing to resume: {self.path} does not exist. Leave --resume out to begin there.")
-            if self.path.exists() and any(p.name not in (".lock", "cell.json") for p in self.path.iterdir()):
+            ours = (".lock", "cell.json")
+            if self.path.exists() and any(p.name not in ours and not p.name.endswith(NEW) for p in self.path.iterdir()):
                 raise UserError(f"{self.path} holds other files and no run: choose an empty or a new --run-dir.")
             return
         if not resume:

@@ -90,12 +90,13 @@ def kind_bars(found: dict[str, list[dict[str, float]]], title: str) -> Any:
     names = list(dict.fromkeys(name for runs in found.values() for run in runs for name in run))
     figure, axis = plt.subplots(figsize=(1.6 + 1.3 * len(names), 3.6), layout="constrained")
     width = 0.8 / len(found)
+    colours = COLOURS if len(found) <= len(COLOURS) else [plt.get_cmap("tab20")(i % 20) for i in range(len(found))]
     for i, (method, runs) in enumerate(found.items()):
         for j, name in enumerate(names):
             values = [run[name] for run in runs if name in run]
             place = j + (i - (len(found) - 1) / 2) * width
             label = method if j == 0 else None
-            axis.bar(place, np.mean(values) if values else 0.0, width * 0.92, color=COLOURS[i % len(COLOURS)], label=label)
+            axis.bar(place, np.mean(values) if values else 0.0, width * 0.92, color=colours[i], label=label)
             axis.plot([place] * len(values), values, ".", color=INK, ms=4)
     axis.axhline(0, color=INK, lw=0.8)
     axis.set_xticks(range(len(names)), names)

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,14 +219,16 @@ def check_losses(metrics: dict[str, float], out: RunDir, agent: str) -> None:
 
 def write_eval(
     run: RunConfig, out: RunDir, agent: Any, bonus: Bonus | None, episodes: int | None = None, greedy: bool = False
-) -> dict[str, Any]:
-    """Evaluate on layouts that training did not see and write eval.json."""
+) -> Path:
+    """Evaluate on layouts that training did not see. eval.json is the run's own score; other ways have other files."""
     wanted = episodes or run.eval_episodes
     env = make_vec(run.env, min(wanted, 128), EVAL_SEED + run.seed, run.threads)
     result = summary(evaluate(agent, env, wanted, greedy, bonus))
     env.close()
-    write_json(out.eval, result, indent=None)
-    return result
+    own = wanted == run.eval_episodes and not greedy
+    path = out.eval if own else out.path / f"eval-{wanted}{'-greedy' if greedy else ''}.json"
+    write_json(path, result, indent=None)
+    return path
 
 
 class Stop:

@@ -61,7 +61,7 @@ def test_train_resume_eval_show(tmp_path, capsys, env):
     assert main(["train", env, "--method", "lwm+sm", *words, "--run-dir", path, "--resume"]) == 0
     assert main(["eval", path, "--episodes", "3"]) == 0
     assert env == "Picture-v0" or main(["show", path]) == 0  # that one cannot be rendered
-    assert json.loads((tmp_path / "run" / "eval.json").read_text())["episodes"] == 3
+    assert json.loads((tmp_path / "run" / "eval-3.json").read_text())["episodes"] == 3
 
 
 def test_without_its_replay_a_run_fills_a_new_one_and_goes_on(tmp_path):

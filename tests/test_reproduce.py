@@ -1,6 +1,7 @@
 """Grids of runs: what is run, that it goes on after any death, that failures are told, that Ray makes the same."""
 
 import dataclasses
+import os
 import signal
 import subprocess
 import sys
@@ -44,7 +45,8 @@ def cell_of(path, **changes):
 def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
     found = cells(what, budget, tmp_path)
     assert len({cell.path for cell in found}) == len(found) == len({digest(cell.run) for cell in found})
-    assert {cell.run.steps for cell in found} == {GRIDS[what].budget(budget)[1]}
+    steps = dict(zip(("smoke", "reduced", "full"), (1_024, *GRIDS[what].steps), strict=True))
+    assert {cell.run.steps for cell in found} == {steps[budget]} and steps["reduced"] < steps["full"]
     if budget == "full" and GRIDS[what].preset == "paper":
         assert {(cell.run.preset, cell.seed) for cell in found} == {("paper", seed) for seed in range(5)}
 
@@ -122,6 +124,56 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(tmp_path):
     assert "killed by signal 9" in board.failed[good.name]
 
 
+def test_a_cell_that_cannot_begin_does_not_stop_the_others(tmp_path):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "file").touch()
+    good, bad = cell_of(tmp_path / "t" / "good"), cell_of(tmp_path / "t" / "file", seed=1)
+    board = run_local([bad, good], 1, lambda board: None)
+    assert board.done == [good] and "could not begin" in board.failed[bad.name]
+
+
+LONG = """
+import dataclasses
+import sys
+from pathlib import Path
+
+from test_reproduce import cell_of
+
+from surprise_memory.reproduce.local import run_local
+
+if __name__ == "__main__":
+    cell = cell_of(Path(sys.argv[1]) / "t" / "long")
+    cell = dataclasses.replace(cell, run=dataclasses.replace(cell.run, steps=10**9, save_minutes=99.0))
+    run_local([cell], 1, lambda board: None)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_whatever_ends_the_command_its_runs_save_and_end(tmp_path, number):
+    """Ctrl-C goes to the whole group of processes, a kill -9 to one; no run may go on, and none may lose its steps."""
+    (tmp_path / "long.py").write_text(LONG)
+    here = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    words = [sys.executable, str(tmp_path / "long.py"), str(tmp_path)]
+    parent = subprocess.Popen(words, env=here, start_new_session=True, stderr=subprocess.DEVNULL)
+    out = cells_module.RunDir(tmp_path / "t" / "long")
+    while not out.last_row():
+        assert parent.poll() is None
+        time.sleep(0.05)
+    os.killpg(parent.pid, number) if number == signal.SIGINT else parent.send_signal(number)
+    parent.wait()
+    until = time.monotonic() + 60
+    while True:
+        try:
+            again = cells_module.RunDir(out.path)
+            again.open(cells_module.read_json(out.config), resume=True)
+            break
+        except cells_module.Locked:
+            assert time.monotonic() < until, "the run goes on without its parent"
+            time.sleep(0.1)
+    again.close()
+    assert out.checkpoint.exists() and not out.done.exists()
+
+
 def test_failures_end_with_a_code_and_a_sentence(capsys, tmp_path, monkeypatch):
     grid = dataclasses.replace(TINY, envs=("nonsense",), entries=grids.methods("rnd"))
     monkeypatch.setitem(GRIDS, "broken", grid)
@@ -155,7 +207,7 @@ def test_a_cell_waits_for_the_process_that_still_holds_it(tmp_path, monkeypatch)
     assert cell.finished
 
 
-def test_a_run_that_another_grid_has_made_is_taken_over(tmp_path):
+def test_a_run_that_another_grid_has_made_is_taken_over(tmp_path, monkeypatch):
     one, same = cell_of(tmp_path / "a" / "one"), cell_of(tmp_path / "b" / "same")
     one = dataclasses.replace(one, path=one.path.with_name(f"one.{digest(one.run)}"))
     other = cell_of(tmp_path / "b" / "other", seed=1)
@@ -163,8 +215,26 @@ def test_a_run_that_another_grid_has_made_is_taken_over(tmp_path):
     make(one.path)
     for cell in (same, other):
         prepare(cell)
-    assert same.finished and not other.finished
-    assert (same.path / "eval.json").read_text() == (one.path / "eval.json").read_text()
+    copied = []
+
+    def copy(source, target):  # killed after the second file
+        if len(copied) == 2:
+            raise KeyboardInterrupt
+        copied.append(target.write_bytes(source.read_bytes()))
+
+    with monkeypatch.context() as killed:
+        killed.setattr(cells_module.shutil, "copy", copy)
+        with pytest.raises(KeyboardInterrupt):
+            make(same.path)
+    assert not same.finished
+    with monkeypatch.context() as without:
+        without.setattr(cells_module, "train", None)
+        make(same.path)
+        with pytest.raises(TypeError):
+            make(other.path)  # has to be trained
+    assert same.finished and not other.finished and '"grid": "tiny"' in (same.path / "cell.json").read_text()
+    for name in ("eval.json", "metrics.jsonl"):
+        assert (same.path / name).read_text() == (one.path / name).read_text()
 
 
 def test_what_a_bonus_is_asked_is_part_of_a_cell(tmp_path, monkeypatch):
@@ -202,7 +272,7 @@ def finished(root):
 
 
 def test_table_1_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path):
-    """The command of the documentation; kill -9 takes its runs with it; the second call makes only what is missing."""
+    """The command of the documentation; the second call makes only what is missing."""
     words = [sys.executable, "-m", "surprise_memory", "reproduce", "table-1", "--budget", "smoke", "--dir", str(tmp_path)]
     parent = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while len(finished(tmp_path)) < 6:
@@ -217,7 +287,9 @@ def test_table_1_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path)
     assert len(finished(tmp_path)) == 27 and first.items() <= finished(tmp_path).items()
     assert main(["report", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert text.count("±") >= 27 and MISSING not in text and "27 of 27 cells filled" in text
+    assert MISSING not in text and "27 of 27 cells filled" in text
+    published = [f"{mean:.1f} ± {std:g}" for (_, name), (mean, std) in GRIDS["table-1"].published.items() if name == "rnd+sm"]
+    assert len(published) == 3 and all(text.count(score) == 1 for score in published)
     look_at(tmp_path / "report.html", tmp_path)
 
 
@@ -257,8 +329,8 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
     (study,) = gather(tmp_path)
     (table,) = tables(study)
     rnd, sm = table.rows
-    assert rnd[1] == "1.50 ± 0.5" and rnd[5] == "2" and "[" in rnd[3]
-    assert sm[2] == sm[3] == sm[6] == MISSING and sm[5] == "0"
+    assert rnd[1] == "1.50 ± 0.5" and len(rnd[5].split(", ")) == 2 and "[" in rnd[3]
+    assert sm[2] == sm[3] == sm[5] == MISSING
     page = (tmp_path / "report.html").read_text()
     assert "class=missing" in page and page.count("data:image/png;base64,") == 2 and "http" not in page
 
@@ -288,14 +360,34 @@ def test_metrics_are_thinned_and_keep_their_end(tmp_path):
     assert rows[-1] == {"step": 1002, "charts/x": 143.1}
 
 
+def test_two_runs_of_one_cell_are_refused(tmp_path, tiny):
+    cell, *_ = cells("tiny", "smoke", tmp_path)
+    prepare(cell)
+    other = dataclasses.replace(cell, path=cell.path.with_name("other"))
+    prepare(other)
+    with pytest.raises(UserError, match=r"both rnd on .* seed 0"):
+        gather(tmp_path)
+    prepare(dataclasses.replace(other, budget="full"))
+    assert len(gather(tmp_path)) == 2
+
+
+def test_a_generator_is_compared_where_only_the_memory_differs():
+    from surprise_memory.report.tables import counterpart
+
+    names = {e.name: counterpart(e) for grid in ("generators", "recurrent", "ablation-size") for e in GRIDS[grid].entries}
+    assert names["rnd+sm"] == names["rnd+m"] == names["rnd+sm noisy"] == names["rnd+sm 32-4"] == "rnd"
+    assert names["lwm+sm"] == "lwm"
+    assert not any(names[name] for name in ("rnd", "none", "none, dqn", "rnd+sm expect", "lwm+sm coef 0.03"))
+
+
 def test_notes_are_taken_into_the_page(tmp_path, tiny):
     for cell in cells("tiny", "smoke", tmp_path):
         prepare(cell)
-    (tmp_path / "notes.md").write_text("First **words** of 1 < 2.\n\n- one `a`\n- [two](x.md)\n\n```\nrun it\n```\n")
+    (tmp_path / "notes.md").write_text("First **words** of 1 < 2.\n\n- one `a**b**`\n- [two](x.md)\n\n```bash\nrun it\n```\n")
     (tmp_path / "tiny" / "notes-debug-smoke.md").write_text("About the toy.")
     assert main(["report", str(tmp_path)]) == 0
     page, text = ((tmp_path / f"report.{kind}").read_text() for kind in ("html", "md"))
-    assert "<b>words</b> of 1 &lt; 2.</p><p>- one <code>a</code><br>- two</p><pre>run it</pre>" in page.replace("\n", "")
+    assert "<b>words</b> of 1 &lt; 2.</p><p>- one <code>a**b**</code><br>- two</p><pre>run it</pre>" in page.replace("\n", "")
     assert "About the toy." in page and text.index("First **words**") < text.index("two methods on a toy") < text.index(
         "About the"
     )
@@ -348,16 +440,16 @@ def test_the_doctors_numbers_stand_beside_the_return():
     assert [row["corr. with norm"] for row in named[:2]] == ["", "0.50"] and named[1]["return"] == "9.0"
 
 
-def test_scores_normalised_by_humans_need_every_game(tmp_path):
-    study = next(iter([gather_of(tmp_path, {})]))
+def test_scores_normalised_by_humans_need_every_game():
+    study = gather_of({})
     rows = {row[0]: row[1:] for row in human_table(study).rows}
     assert rows["lwm+sm"] == ["97.0", "83.7", MISSING, MISSING] and rows["emi (prior)"][2:] == ["", ""]
-    full = gather_of(tmp_path, dict(zip(grids.GAMES, grids.ATARI["lwm+sm"], strict=True)))
+    full = gather_of(dict(zip(grids.GAMES, grids.ATARI["lwm+sm"], strict=True)))
     rows = {row[0]: row[1:] for row in human_table(full).rows}
     assert rows["lwm+sm"] == ["97.0", "83.7", "97.0", "83.8"]
 
 
-def gather_of(path, scores):
+def gather_of(scores):
     """A study of table-2 with these scores of lwm+sm."""
     from surprise_memory.report.gather import Result, Study
 

@@ -252,3 +252,12 @@ def test_a_random_agent_draws_every_action_alike_learns_nothing_and_resumes(tmp_
     words = ["--agent", "random", "--method", "none", "--preset", "debug", "--steps", "256", "--run-dir", str(tmp_path / "r")]
     assert main(["train", TOY, *words]) == 0
     assert (tmp_path / "r" / "DONE").exists() and (tmp_path / "r" / "eval.json").exists()
+
+
+def test_a_run_killed_while_its_first_file_was_written_can_begin_again(tmp_path):
+    (tmp_path / "config.json.123.new").write_text("{")
+    fresh(tmp_path, small()).close()
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match="other files"):
+        fresh(tmp_path, small())

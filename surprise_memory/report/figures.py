@@ -9,6 +9,7 @@ import numpy as np
 from surprise_memory.methods import split_method
 from surprise_memory.plots import NORM, NOVELTY, plotting
 from surprise_memory.report.gather import Result, Study
+from surprise_memory.report.tables import MEMORY_COLUMNS, asked
 from surprise_memory.reproduce.grids import Entry
 from surprise_memory.sights import kind_bars
 from surprise_memory.stats import Array, smooth
@@ -16,6 +17,7 @@ from surprise_memory.stats import Array, smooth
 POINTS = 100  # of a curve
 MANY = 10  # entries in one panel
 PLAIN = "#777777"
+W_HIDDEN, W_RATE = "bonus.memory.w_hidden", "bonus.memory_lr"
 GENERATORS = {"rnd": "#1b6fc4", "icm": "#c46a1b", "ngu": "#2f8f5b", "ae": "#7a4fb5", "disagreement": "#8a6d3b", "lwm": "#b5424f"}
 CURVES = {
     "charts/return_128": "task return, last 128 episodes",
@@ -33,7 +35,11 @@ def figures(study: Study) -> dict[str, bytes]:
     for env in study.grid.envs:
         found = {e.name: [r.answers["mnir"] for r in study.of(env, e.name) if "mnir" in r.answers] for e in study.grid.entries}
         if any(found.values()):
-            drawn["MNIR by kind of state"] = png(kind_bars({name: runs for name, runs in found.items() if runs}, env))
+            drawn["MNIR by kind of state" + (f", {env}" if len(study.grid.envs) > 1 else "")] = png(
+                kind_bars({name: runs for name, runs in found.items() if runs}, env)
+            )
+    if sized(study, next(iter(MEMORY_COLUMNS))):
+        drawn["what W's size does"] = draw_sizes(study)
     return drawn
 
 
@@ -47,7 +53,7 @@ def draw(study: Study, name: str) -> bytes:
     for axis, panel in zip(axes.flat, together, strict=False):
         for i, entry in enumerate(panel.entries):
             runs = [curve(r, name) for r in study.of(panel.env, entry.name)]
-            band(axis, runs, entry.name, by_variant(entry.name, i) if panel.generator else by_generator(entry.name))
+            band(axis, runs, entry.name, (by_variant if panel.generator else by_generator)(entry, i))
         axis.set_title(panel.generator or study.grid.short.get(panel.env, panel.env), fontsize=9)
         axis.set_xlabel("million steps")
         if panel.generator:
@@ -78,19 +84,64 @@ def panels(study: Study) -> list[Panel]:
     return [Panel(envs[0], [e for e in entries if split_method(e.method)[0] in (g, "none")], g) for g in generators]
 
 
-def by_generator(name: str) -> dict[str, Any]:
-    """Colour by generator; dashed alone, whole with the surprise memory, dotted in other ways."""
-    generator, _, memory = name.partition("+")
-    line = "-" if memory == "sm" or generator not in GENERATORS else ":" if memory else "--"
-    return {"color": GENERATORS.get(generator, PLAIN), "ls": line}
+def by_generator(entry: Entry, i: int) -> dict[str, Any]:
+    """Colour by generator: dashed alone, whole with the surprise memory as it is; others in turn."""
+    generator, memory = split_method(entry.method)
+    if entry.options or memory not in ("none", "sm"):
+        return {"color": other_colour(i)}
+    return {"color": GENERATORS.get(generator, PLAIN), "ls": "--" if memory == "none" and generator != "none" else "-"}
 
 
-def by_variant(name: str, i: int) -> dict[str, Any]:
+def by_variant(entry: Entry, i: int) -> dict[str, Any]:
     """Grey without a bonus, one colour for the generator alone, one for it with the memory, others in turn."""
-    _, plus, memory = name.partition("+")
-    if name == "none":
-        return {"color": PLAIN}
-    return {"color": NORM if not plus else NOVELTY if memory == "sm" else plotting().get_cmap("Set2")(i % 8)}
+    if entry.options or split_method(entry.method)[1] not in ("none", "sm"):
+        return {"color": other_colour(i)}
+    return {"color": PLAIN if entry.method == "none" else NOVELTY if "+" in entry.method else NORM}
+
+
+def other_colour(i: int) -> Any:
+    """Of the i-th line, unlike those that have a meaning."""
+    return plotting().get_cmap("Set2")(i % 8)
+
+
+def draw_sizes(study: Study) -> bytes:
+    """The memory's numbers over W's hidden units, a colour for each generator, a line for each of W's rates."""
+    plt = plotting()
+    shown = [name for name in MEMORY_COLUMNS if name != "noise's pay"] + ["return"]
+    figure, axes = plt.subplots(2, 4, figsize=(13, 5.6), layout="constrained")
+    for axis, column in zip(axes.flat, shown, strict=False):
+        for (generator, rate), points in sized(study, column).items():
+            style = {"ls": "-" if rate >= 1e-3 else "--", "marker": "o", "ms": 3, "color": GENERATORS[generator]}
+            axis.plot(*zip(*sorted(points), strict=True), label=f"{generator}, {rate:g}", **style)
+        axis.set(title=column, xlabel="W's hidden units", xscale="log")
+        ticks = sorted({dict(entry.options)[W_HIDDEN] for entry in study.grid.entries if is_sized(entry)})
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
+    axes.flat[-1].set_axis_off()
+    axes.flat[-1].legend(*axes.flat[0].get_legend_handles_labels(), frameon=False, fontsize=8, title="generator, W's rate")
+    return png(figure)
+
+
+def is_sized(entry: Entry) -> bool:
+    """Whether an entry sets W's size and rate."""
+    return {W_HIDDEN, W_RATE} <= dict(entry.options).keys()
+
+
+def sized(study: Study, column: str) -> dict[tuple[str, float], list[tuple[int, float]]]:
+    """(generator, W's rate) -> (W's hidden units, the number) of every entry that has it."""
+    lines: dict[tuple[str, float], list[tuple[int, float]]] = {}
+    for entry in filter(is_sized, study.grid.entries):
+        runs = study.of(study.grid.envs[0], entry.name)
+        if column == "return":
+            scores = study.scores(study.grid.envs[0], entry.name)
+            value = float(np.mean(scores)) if scores else np.nan
+        else:
+            value = asked([r.answers["doctor"] for r in runs if "doctor" in r.answers], MEMORY_COLUMNS[column], "novelty")
+        if not np.isnan(value):
+            options = dict(entry.options)
+            key = split_method(entry.method)[0], options[W_RATE]
+            lines.setdefault(key, []).append((options[W_HIDDEN], value))
+    return lines
 
 
 def curve(result: Result, name: str) -> tuple[Array, Array] | None:

@@ -27,6 +27,7 @@ class Result:
     rows: list[dict[str, Any]]
     budget: str = "reduced"
     answers: dict[str, Any] = field(default_factory=dict)  # what its bonus was asked: mnir, doctor
+    path: Path = Path()
 
     def later(self, name: str, share: float) -> list[float]:
         """A metric's values in the last `share` of the rows that have it."""
@@ -63,12 +64,27 @@ def gather(root: Path) -> list[Study]:
     found = [read(path.parent) for path in sorted(root.glob("*/*/cell.json"))]
     if not found:
         raise UserError(f"{root} holds no runs of `surprise-memory reproduce`: name the directory that was given there as --dir.")
+    refuse_twins(found)
     studies = []
     for name, grid in GRIDS.items():
-        mine = [r for r in found if r.grid == name]
+        names = {entry.name for entry in grid.entries}
+        mine = [r for r in found if r.grid == name and r.entry in names and r.env in grid.envs]
         for preset, budget in sorted({(r.preset, r.budget) for r in mine}, key=lambda key: (key[0] != grid.preset, key)):
             studies.append(Study(name, grid, preset, budget, [r for r in mine if (r.preset, r.budget) == (preset, budget)]))
     return studies
+
+
+def refuse_twins(found: list[Result]) -> None:
+    """Two runs of one cell and seed have other settings: to count both would be wrong, to choose one a guess."""
+    places: dict[tuple[str, ...], Path] = {}
+    for r in found:
+        key = (r.grid, r.preset, r.budget, r.env, r.entry, str(r.seed))
+        if key in places:
+            raise UserError(
+                f"{places[key]} and {r.path} are both {r.entry} on {r.env}, seed {r.seed}, in different settings (see their "
+                "config.json): move one of them elsewhere."
+            )
+        places[key] = r.path
 
 
 def read(path: Path) -> Result:
@@ -91,5 +107,6 @@ def read(path: Path) -> Result:
         seconds=seconds,
         machine=machine,
         rows=rows,
+        path=path,
         answers={ask: read_json(answer(path, ask)) for ask in about["asks"] if answer(path, ask).exists()},
     )

@@ -4,12 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-from surprise_memory.reproduce.cells import ASKS
+from surprise_memory.reproduce.cells import KEPT_FILES
 from surprise_memory.rundir import RunDir
 from surprise_memory.types import UserError
 
 ROWS = 250  # of metrics, about
-FILES = ("cell.json", "config.json", "eval.json", "versions.txt", "DONE", *(f"{ask}.json" for ask in ASKS))
 KEPT = ("step", "charts/", "intrinsic/", "losses/entropy", "losses/td", "losses/pairs", "noisy_tv/", "rooms/visited")
 
 
@@ -24,10 +23,10 @@ def keep(root: Path, target: Path) -> list[Path]:
             continue
         place = target / run.parent.name / run.name
         place.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
+        RunDir(place).metrics.write_text("".join(json.dumps(row) + "\n" for row in thin(run)))
+        for name in KEPT_FILES:  # DONE is the last
             if (run / name).exists():
                 shutil.copy(run / name, place / name)
-        RunDir(place).metrics.write_text("".join(json.dumps(row) + "\n" for row in thin(run)))
         kept.append(place)
     return kept
 

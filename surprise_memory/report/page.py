@@ -20,10 +20,13 @@ th:first-child, td:first-child { text-align: left }
 th { border-bottom: 2px solid #bbb; font-weight: 600 } td.missing { color: #b33 } img { max-width: 100% } p.about { color: #555 }
 pre { background: #f5f5f5; padding: .6rem; overflow-x: auto }
 """
+NEWLINE = "\n"
 READING = (
-    "Scores are means over evaluation episodes after training. IQM is the mean of the middle half of the runs, with a 95 % "
-    "bootstrap interval over runs. Cohen's d compares a generator with its memory to the generator alone; the paper calls 0.5 an "
-    "improvement. One run has neither."
+    "Scores are means over evaluation episodes after training, ± is the standard deviation over runs. IQM is the mean of the "
+    "middle half of the runs (with three runs: of all), in brackets its 95 % bootstrap interval, which with so few runs reaches "
+    "from about the lowest to about the highest of them. d (Cohen's) compares a generator with its memory to the generator "
+    "alone; the paper takes 0.5 as the line. A single run has no interval and no d. Solved: the first step, after a tenth of "
+    "the run, at which the last 128 training episodes returned that much on average."
 )
 
 
@@ -31,7 +34,8 @@ def write_report(root: Path, out: Path | None = None) -> tuple[Path, Path]:
     """OUT.html and OUT.md, with pictures in OUT/, of a directory of `reproduce`; OUT is root/report if not given."""
     studies, stem = gather(root), out or root / "report"
     sections = [preface(root), *(section(root, study) for study in studies), *more_pictures(root)]
-    folder, page, text = stem, stem.with_suffix(".html"), stem.with_suffix(".md")
+    stem = stem.with_suffix("") if stem.suffix in (".html", ".md") else stem
+    folder, page, text = stem, stem.with_name(stem.name + ".html"), stem.with_name(stem.name + ".md")
     folder.mkdir(parents=True, exist_ok=True)
     for one in sections:
         for name, picture in one.pictures.items():
@@ -112,21 +116,25 @@ def html(sections: list[Section]) -> str:
 
 def html_text(text: str) -> str:
     """Notes: paragraphs, fenced code, lists, **bold** and `code`; tables and all else as they stand."""
-    parts, fence = [], "```"
-    for i, block in enumerate(text.split(fence)):
+    parts = []
+    for i, block in enumerate(text.split("```")):
         if i % 2:
-            parts.append(f"<pre>{escape(block.strip())}</pre>")
+            parts.append(f"<pre>{escape(block.partition(NEWLINE)[2].strip())}</pre>")  # a word after the fence names the language
             continue
-        for paragraph in block.split("\n\n"):
-            if paragraph.strip().startswith("|"):
-                parts.append(f"<pre>{escape(paragraph.strip())}</pre>")
-                continue
-            line = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(paragraph.strip()))
-            line = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", line)
-            line = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", line)  # links lead nowhere from a page that stands alone
-            line = re.sub(r"\n(?=- )", "<br>", line)
-            parts.append(f"<p>{line}</p>" if line else "")
+        for paragraph in filter(None, (p.strip() for p in block.split(2 * NEWLINE))):
+            table = paragraph.startswith("|")
+            parts.append(f"<pre>{escape(paragraph)}</pre>" if table else f"<p>{html_line(paragraph)}</p>")
     return "".join(parts)
+
+
+def html_line(text: str) -> str:
+    """**Bold**, links, which lead nowhere from a page that stands alone, list items; what is in `code` stays as it is."""
+    pieces = [escape(piece) for piece in text.split("`")]
+    for i in range(0, len(pieces), 2):
+        pieces[i] = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", pieces[i])
+        pieces[i] = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", pieces[i])
+        pieces[i] = re.sub(r"\n(?=- )", "<br>", pieces[i])
+    return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def html_table(table: Table) -> str:

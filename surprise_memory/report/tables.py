@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surprise_memory.methods import split_method
 from surprise_memory.report.gather import Result, Study
+from surprise_memory.reproduce.grids import Entry
 from surprise_memory.reproduce.published import ATARI_MEAN_MEDIAN, GAMES, HUMAN, RANDOM, Score
 from surprise_memory.stats import bootstrap, cohens_d, human_normalised, iqm
 
@@ -27,7 +29,7 @@ def tables(study: Study) -> list[Table]:
     made = [score_table(study, env) for env in study.grid.envs]
     if set(GAMES) <= set(study.grid.envs):
         made.append(human_table(study))
-    elif len(study.grid.envs) > 1:
+    if study.grid.comparable:
         made.append(overall_table(study))
     if any(r.later("noisy_tv/share", 1.0) for r in study.results):
         made.append(tv_table(study))
@@ -38,25 +40,31 @@ def tables(study: Study) -> list[Table]:
 
 def score_table(study: Study, env: str) -> Table:
     """Each entry's score by the paper and by us."""
-    head = ["method", "the paper", "here, mean ± std", "IQM [95 %]", "d over generator", "seeds", "by seed", "solved at"]
+    head, enough = ["method", "the paper", "here, mean ± std", "IQM [95 %]", "d over generator", "by seed"], study.grid.solved
     rows = []
     for entry in study.grid.entries:
         scores = study.scores(env, entry.name)
-        generator, _, memory = entry.name.partition("+")
-        alone = study.scores(env, generator) if memory else []
+        solved = [solved_at(r, enough) for r in study.of(env, entry.name) if r.score is not None and enough is not None]
         rows.append(
             [
                 entry.name,
                 printed(study.grid.published.get((env, entry.name))),
                 spread(scores),
                 interval([scores]),
-                verdict(scores, alone),
-                f"{len(scores)}",
+                verdict(scores, study.scores(env, counterpart(entry))),
                 ", ".join(number(x) for x in scores) or MISSING,
-                ", ".join(solved_at(r, study.grid.solved) for r in study.of(env, entry.name) if r.rows),
+                *([", ".join(solved)] if enough is not None else []),
             ]
         )
+    head += [f"solved ({enough:g}) at"] if enough is not None else []
     return Table(study.grid.short.get(env, env), head, rows)
+
+
+def counterpart(entry: Entry) -> str:
+    """The generator alone that a method is to be compared with; none where more than the memory differs between them."""
+    generator, memory = split_method(entry.method)
+    same = all(name.startswith("bonus.memory") for name, _ in entry.options)
+    return generator if memory != "none" and same else ""
 
 
 def solved_at(result: Result, enough: float) -> str:
@@ -138,7 +146,7 @@ def memory_table(study: Study) -> Table:
     for env in study.grid.envs:
         for entry in study.grid.entries:
             found = [r.answers["doctor"] for r in study.of(env, entry.name) if "doctor" in r.answers]
-            generator = entry.method.partition("+")[0]
+            generator, _ = split_method(entry.method)
             if found and generator not in shown:
                 shown.add(generator)
                 rows.append([f"{generator}, its norm", *(number(asked(found, m, "norm")) for m in MEMORY_COLUMNS.values()), ""])
@@ -177,7 +185,7 @@ def printed(score: Score | None) -> str:
 
 
 def spread(scores: list[float]) -> str:
-    """Mean and population std over the runs, as the paper gives them."""
+    """Mean and population std over the runs."""
     if not scores:
         return MISSING
     return f"{number(float(np.mean(scores)))} ± {number(float(np.std(scores)))}" if len(scores) > 1 else number(scores[0])

@@ -3,28 +3,31 @@
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.doctor import examine
 from surprise_memory.pictures import trained
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.rundir import RunDir, flatten, read_json, write_json
+from surprise_memory.rundir import Locked, RunDir, flatten, read_json, write_json
 from surprise_memory.sights import mnir_by_kind
 from surprise_memory.train import train
 from surprise_memory.types import UserError, choose
 
 LONGEST = 640  # steps of an episode about which MNIR is asked
 ROLLOUTS = 20  # of a random policy, for the doctor
-LOCKED = "Another process is training"
 PATIENCE = 120  # seconds for a process that was told to stop to save and let go
 
 
@@ -48,8 +51,9 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether its run is complete and everything is asked."""
-        return (self.path / "DONE").exists() and all(answer(self.path, ask).exists() for ask in self.asks)
+        """Whether its run is complete and everything is asked that can be: a kept run has no checkpoint to ask."""
+        asked = all(answer(self.path, ask).exists() for ask in self.asks)
+        return (self.path / "DONE").exists() and (asked or not (self.path / "checkpoint.pt").exists())
 
 
 def cells(what: str, budget: str, root: Path, seeds: int | None = None, preset: str | None = None) -> list[Cell]:
@@ -94,12 +98,8 @@ def slug(text: str) -> str:
 
 
 def prepare(cell: Cell) -> None:
-    """Write cell.json, which is all that the process needs to know; take over the same run of another grid if there is one."""
+    """Write cell.json, which is all that the process needs to know."""
     cell.path.mkdir(parents=True, exist_ok=True)
-    if not (cell.path / "config.json").exists():
-        for twin in sorted(cell.path.parent.parent.glob(f"*/*.{digest(cell.run)}/DONE")):
-            shutil.copytree(twin.parent, cell.path, dirs_exist_ok=True)
-            break
     about = {name: getattr(cell, name) for name in ("grid", "entry", "env", "seed", "budget", "asks")}
     write_json(cell.path / "cell.json", about | {"run": dataclasses.asdict(cell.run)})
 
@@ -107,21 +107,35 @@ def prepare(cell: Cell) -> None:
 def make(path: Path) -> None:
     """Make the run that cell.json describes and ask what is to be asked, or what is missing of it."""
     about = read_json(path / "cell.json")
-    run = from_dict(RunConfig, about["run"])
-    out, until = RunDir(path), time.monotonic() + PATIENCE
+    run, out = from_dict(RunConfig, about["run"]), RunDir(path)
+    torch.set_num_threads(run.threads)
+    until = time.monotonic() + PATIENCE
     while not out.done.exists():
         try:
             out.open(dataclasses.asdict(run), resume=out.exists)
-        except UserError as error:
-            if LOCKED not in str(error) or time.monotonic() > until:
+        except Locked:
+            if time.monotonic() > until:
                 raise
             time.sleep(0.5)
             continue
-        train(run, out)
+        if not take_over(run, out):
+            train(run, out)
         out.close()
     for ask in about["asks"]:
         if not answer(path, ask).exists():
             write_json(answer(path, ask), ASKS[ask](run, out))
+
+
+def take_over(run: RunConfig, out: RunDir) -> bool:
+    """Copy the same run of another grid beside this one, if there is one; `out` is locked, and marked as done at the end."""
+    twin = next(out.path.parent.parent.glob(f"*/*.{digest(run)}/DONE"), None)
+    if twin is None:
+        return False
+    for name in (*KEPT_FILES, "metrics.jsonl", "checkpoint.pt"):
+        if name not in ("cell.json", "DONE") and (twin.parent / name).exists():
+            shutil.copy(twin.parent / name, out.path / name)
+    out.finish()
+    return True
 
 
 def answer(path: Path, ask: str) -> Path:
@@ -143,11 +157,13 @@ def ask_doctor(run: RunConfig, out: RunDir) -> dict[str, dict[str, float | None]
 
 
 ASKS: dict[str, Callable[[RunConfig, RunDir], Any]] = {"mnir": ask_mnir, "doctor": ask_doctor}
+KEPT_FILES = ("cell.json", "config.json", "eval.json", "versions.txt", *(f"{ask}.json" for ask in ASKS), "DONE")
 
 
 def main(path: Path, log: Path) -> None:
     """The process of one cell: what it says goes into a file, and it ends when the process that asked for it does."""
-    end_with_parent()
+    os.setsid()  # Ctrl-C is for the parent alone, which then asks each cell once to save and end
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with open(log, "ab") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
@@ -160,11 +176,8 @@ def main(path: Path, log: Path) -> None:
 
 
 def end_with_parent() -> None:
-    """Ask Linux for SIGTERM, which saves first, when the parent dies; elsewhere an orphan runs on and is waited for."""
-    if sys.platform == "linux":
-        import ctypes
-
-        parent = os.getppid()
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-        if os.getppid() != parent:
-            raise KeyboardInterrupt
+    """Wait for the parent's death, however it dies, and then ask this process to save and end."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from surprise_memory.progress import rich_console
 from surprise_memory.reproduce.cells import Cell, main, prepare
 from surprise_memory.rundir import RunDir
+from surprise_memory.types import UserError
 
 POLL = 0.2  # seconds between looks at the processes
 REDRAW = 2.0  # seconds between tables: each reads the end of every unfinished run's metrics
@@ -43,7 +44,10 @@ def run_local(cells: list[Cell], jobs: int, show: Callable[[Board], None]) -> Bo
         while board.waiting or board.running:
             while board.waiting and len(board.running) < jobs:
                 cell = board.waiting.pop(0)
-                board.running[start(cell)] = cell
+                try:
+                    board.running[start(cell)] = cell
+                except (OSError, UserError) as error:
+                    board.failed[cell.name] = f"could not begin: {error}"
             for process, cell in list(board.running.items()):
                 if process.exitcode is not None:
                     del board.running[process]
@@ -62,6 +66,7 @@ def start(cell: Cell) -> Any:
     """The process of a cell, forked from one that has loaded everything and done nothing: importing takes seconds."""
     prepare(cell)
     log_of(cell).parent.mkdir(exist_ok=True)
+    log_of(cell).write_bytes(b"")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)
     process = context.Process(target=main, args=(cell.path, log_of(cell)))
@@ -90,11 +95,13 @@ def speeds(cells: list[Cell]) -> dict[tuple[str, str], float]:
     return {(c.env, c.entry): row["charts/SPS"] for c, row in rows if row.get("charts/SPS")}
 
 
-def hours(cells: list[Cell], known: dict[tuple[str, str], float], otherwise: float, jobs: int) -> float:
+def hours(
+    cells: list[Cell], known: dict[tuple[str, str], float], otherwise: float, jobs: int, failed: Collection[str] = ()
+) -> float:
     """About how long the unfinished cells will take; those of unknown speed go at `otherwise` steps a second."""
     seconds = 0.0
     for cell in cells:
-        if not cell.finished:
+        if not cell.finished and cell.name not in failed:
             reached = RunDir(cell.path).last_row().get("step", 0)
             seconds += START + max(0, cell.run.steps - reached) / known.get((cell.env, cell.entry), otherwise)
     return seconds / jobs / 3600
@@ -132,7 +139,7 @@ class Live:
         """Running cells with their progress, and how many wait."""
         from rich.table import Table
 
-        left = hours(board.cells, speeds(board.done + list(board.running.values())), 1000.0, self.jobs)
+        left = hours(board.cells, speeds(board.done + list(board.running.values())), 1000.0, self.jobs, board.failed)
         ended = f"{len(board.done)} of {len(board.cells)} done, {len(board.failed)} failed, {len(board.waiting)} waiting"
         table = Table("cell", "steps", "return", "steps/s", title=f"{ended}, about {left:.1f} hours left")
         for cell in board.running.values():
