@@ -204,7 +204,7 @@ def inspect_command(run: tyro.conf.Positional[Path], out: Path | None = None, se
 
     Args:
         run: The directory of a trained run.
-        out: Where the pictures go, with inspect.json; inspect/ in the run's directory if not given.
+        out: Where the pictures go, with METHOD-inspect.json; inspect/ in the run's directory if not given.
         seed: Which layout and episode.
     """
     from surprise_memory import gallery, pictures

@@ -259,6 +259,12 @@ def test_mnir_is_asked_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
         prepare(cell)
         make(cell.path)
         assert cell.finished and (cell.path / "mnir.json").exists() == (cell.entry == "rnd")
+    answered = (cell.path / "mnir.json").rename(tmp_path / "answer")
+    assert not cell.finished
+    checkpoint = (cell.path / "checkpoint.pt").rename(tmp_path / "checkpoint")
+    assert cell.finished  # a kept run cannot be asked
+    answered.rename(cell.path / "mnir.json")
+    checkpoint.rename(cell.path / "checkpoint.pt")
     (study,) = gather(tmp_path)
     assert "noise" in study.of(tv, "rnd")[0].answers["mnir"]
     assert main(["report", str(tmp_path)]) == 0

@@ -80,7 +80,7 @@ def panels(study: Study) -> list[Panel]:
     entries, envs = list(study.grid.entries), study.grid.envs
     generators = list(dict.fromkeys(split_method(entry.method)[0] for entry in entries if entry.method != "none"))
     if len(envs) > 1 or len(entries) <= MANY:
-        return [Panel(env, entries) for env in envs]
+        return [Panel(env, entries) for env in envs if any(r.env == env for r in study.results)]
     return [Panel(envs[0], [e for e in entries if split_method(e.method)[0] in (g, "none")], g) for g in generators]
 
 

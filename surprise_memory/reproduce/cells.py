@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,8 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether its run is complete and everything is asked that can be: a kept run has no checkpoint to ask."""
-        asked = all(answer(self.path, ask).exists() for ask in self.asks)
-        return (self.path / "DONE").exists() and (asked or not (self.path / "checkpoint.pt").exists())
+        """Whether its run is complete and everything is asked that can be."""
+        return (self.path / "DONE").exists() and not unanswered(self.path, self.asks)
 
 
 def cells(what: str, budget: str, root: Path, seeds: int | None = None, preset: str | None = None) -> list[Cell]:
@@ -121,9 +120,8 @@ def make(path: Path) -> None:
         if not take_over(run, out):
             train(run, out)
         out.close()
-    for ask in about["asks"]:
-        if not answer(path, ask).exists():
-            write_json(answer(path, ask), ASKS[ask](run, out))
+    for ask in unanswered(path, about["asks"]):
+        write_json(answer(path, ask), ASKS[ask](run, out))
 
 
 def take_over(run: RunConfig, out: RunDir) -> bool:
@@ -141,6 +139,12 @@ def take_over(run: RunConfig, out: RunDir) -> bool:
 def answer(path: Path, ask: str) -> Path:
     """Where the answer to a question is."""
     return path / f"{ask}.json"
+
+
+def unanswered(path: Path, asks: Iterable[str]) -> list[str]:
+    """What is still to be asked; MNIR is asked of a checkpoint, which a run that was kept for its numbers has no more."""
+    kept = not (path / "checkpoint.pt").exists()
+    return [ask for ask in asks if not answer(path, ask).exists() and not (ask == "mnir" and kept)]
 
 
 def ask_mnir(run: RunConfig, out: RunDir) -> dict[str, float]:

@@ -85,6 +85,9 @@ def plain_dqn() -> Entry:
 
 # M read as printed, W wide enough to recall all of its query: the options of the preset `noisy`.
 WIDE = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
+# One by one, and all: what the default preset has otherwise.
+_NORMALISED, _ENTROPY, _RATE = ("ppo.normalise_advantage", True), ("ppo.entropy", 0.01), ("ppo.lr", 3e-4)
+PPO_CHANGES = ((), (_NORMALISED,), (_ENTROPY,), (_RATE,), (_NORMALISED, _ENTROPY, _RATE))
 EXPECT = Entry("rnd+sm", (("bonus.expect", True),), "rnd+sm expect")
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
 _OBSTACLES = {OBSTACLES: "Dynamic-Obstacles"}
@@ -183,6 +186,17 @@ GRIDS: dict[str, Grid] = {
         preset="default",
         scale=100,
         solved=0.5,
+    ),
+    "ablation-ppo": Grid(
+        "What plain PPO needs beyond the paper's settings: Dynamic-Obstacles",
+        (OBSTACLES,),
+        tuple(
+            Entry("none", options, " ".join(("none", *(name.split(".")[1] for name, _ in options)))) for options in PPO_CHANGES
+        ),
+        steps=(2_000_000, 10_000_000),
+        scale=100,
+        short=_OBSTACLES,
+        solved=0.9,
     ),
     "ablation-read": Grid(
         "How M is read: Key-Door",
