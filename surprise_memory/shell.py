@@ -31,6 +31,11 @@ class Shell:
         self.rows.append(row)
         return row
 
+    def interrupt(self) -> None:
+        """The running episodes are given up: the next step is the first of new ones."""
+        if self.first is not None:
+            self.first = torch.ones_like(self.first)
+
     def chunk(self) -> Chunk:
         """All rows since the last update as one chunk."""
         names = self.rows[0].columns()

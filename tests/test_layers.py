@@ -13,7 +13,7 @@ LEVELS = [
     {"memory", "surprise", "envs"},
     {"methods"},
     {"bonus"},
-    {"agents", "conformance", "replayed", "collect"},
+    {"agents", "conformance", "replayed", "collect", "sb3"},
     {"config", "evaluate"},
     {"checkpoint", "progress"},
     {"train"},
@@ -85,6 +85,7 @@ def test_core_needs_no_extra():
         "tensorboard",
         "ray",
         "sklearn",
+        "stable_baselines3",
     }
     for path in ROOT.rglob("*.py"):
         top = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
