@@ -100,7 +100,5 @@ def refuse_normalised(venv: Any) -> None:
     """Around a VecNormalize the bonus would be lost: off-policy algorithms store the reward that VecNormalize saw."""
     while venv is not None:
         if isinstance(venv, VecNormalize):
-            raise UserError(
-                "VecNormalize is inside of the bonus, where it hides it from replay: VecNormalize(SurpriseVecEnv(...))."
-            )
+            raise UserError("VecNormalize inside of the bonus hides it from replay: write VecNormalize(SurpriseVecEnv(...)).")
         venv = getattr(venv, "venv", None)
