@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surprise_memory.reproduce.cells import answer
+from surprise_memory.reproduce.asks import answer
 from surprise_memory.reproduce.grids import GRIDS, Grid
 from surprise_memory.rundir import RunDir, read_json
 from surprise_memory.types import UserError

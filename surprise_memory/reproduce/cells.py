@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,14 @@ from typing import Any
 import torch
 
 from surprise_memory.config import PRESETS, RunConfig, from_dict
-from surprise_memory.doctor import examine
-from surprise_memory.pictures import trained
+from surprise_memory.reproduce.asks import ASKS, answer, unanswered
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.rundir import Locked, RunDir, flatten, read_json, write_json
-from surprise_memory.sights import mnir_by_kind
 from surprise_memory.train import train
 from surprise_memory.types import UserError, choose
 
-LONGEST = 640  # steps of an episode about which MNIR is asked
-ROLLOUTS = 20  # of a random policy, for the doctor
 PATIENCE = 120  # seconds for a process that was told to stop to save and let go
+KEPT_FILES = ("cell.json", "config.json", "eval.json", "versions.txt", *(f"{ask}.json" for ask in ASKS), "DONE")
 
 
 @dataclass(frozen=True)
@@ -134,34 +130,6 @@ def take_over(run: RunConfig, out: RunDir) -> bool:
             shutil.copy(twin.parent / name, out.path / name)
     out.finish()
     return True
-
-
-def answer(path: Path, ask: str) -> Path:
-    """Where the answer to a question is."""
-    return path / f"{ask}.json"
-
-
-def unanswered(path: Path, asks: Iterable[str]) -> list[str]:
-    """What is still to be asked; MNIR is asked of a checkpoint, which a run that was kept for its numbers has no more."""
-    kept = not (path / "checkpoint.pt").exists()
-    return [ask for ask in asks if not answer(path, ask).exists() and not (ask == "mnir" and kept)]
-
-
-def ask_mnir(run: RunConfig, out: RunDir) -> dict[str, float]:
-    """MNIR by kind of state, of the trained bonus."""
-    _, bonus = trained(run, out, run.seed)
-    assert bonus is not None, "grids ask only bonuses"
-    return mnir_by_kind(run.env, bonus, run.eval_episodes, run.seed, LONGEST)
-
-
-def ask_doctor(run: RunConfig, out: RunDir) -> dict[str, dict[str, float | None]]:
-    """The doctor's numbers for the run's settings, from a random policy; measure -> norm, novelty or all -> number."""
-    found = examine(run, 1, ROLLOUTS if run.preset != "debug" else 2)
-    return {name: {column: estimate.mean for column, estimate in columns.items()} for name, columns in found.measures.items()}
-
-
-ASKS: dict[str, Callable[[RunConfig, RunDir], Any]] = {"mnir": ask_mnir, "doctor": ask_doctor}
-KEPT_FILES = ("cell.json", "config.json", "eval.json", "versions.txt", *(f"{ask}.json" for ask in ASKS), "DONE")
 
 
 def main(path: Path, log: Path) -> None:
