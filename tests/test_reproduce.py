@@ -20,7 +20,7 @@ from surprise_memory.reproduce import cells as cells_module
 from surprise_memory.reproduce import grids
 from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, with_options
 from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
-from surprise_memory.reproduce.local import Board, hours, run_local, settle
+from surprise_memory.reproduce.local import Board, Live, hours, run_local, settle
 from surprise_memory.types import UserError
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -172,6 +172,20 @@ def test_whatever_ends_the_command_its_runs_save_and_end(tmp_path, number):
             time.sleep(0.1)
     again.close()
     assert out.checkpoint.exists() and not out.done.exists()
+
+
+def test_every_cell_that_ends_is_told_once(tmp_path, capsys):
+    cells_ = [cell_of(tmp_path / "t" / name, seed=seed) for seed, name in enumerate("abc")]
+    show, board = Live(2), Board(cells_, done=cells_[:1])
+    show(board)
+    board.failed[cells_[2].name] = "why"
+    show(board)
+    show(board)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(", about")[0] for line in said] == [
+        f"1 of 3: {cells_[0].name} finished",
+        f"2 of 3: {cells_[2].name} failed",
+    ]
 
 
 def test_failures_end_with_a_code_and_a_sentence(capsys, tmp_path, monkeypatch):

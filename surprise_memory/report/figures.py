@@ -31,7 +31,7 @@ def figures(study: Study) -> dict[str, bytes]:
     drawn = {}
     for name, title in CURVES.items():
         if any(name in row for r in study.results for row in r.rows):
-            drawn[title] = draw(study, name)
+            drawn[title] = draw(study, name, title)
     for env in study.grid.envs:
         found = {e.name: [r.answers["mnir"] for r in study.of(env, e.name) if "mnir" in r.answers] for e in study.grid.entries}
         if any(found.values()):
@@ -43,7 +43,7 @@ def figures(study: Study) -> dict[str, bytes]:
     return drawn
 
 
-def draw(study: Study, name: str) -> bytes:
+def draw(study: Study, name: str, title: str) -> bytes:
     """One measure over steps."""
     plt, together = plotting(), panels(study)
     across = min(3, len(together))
@@ -60,6 +60,7 @@ def draw(study: Study, name: str) -> bytes:
             axis.legend(frameon=False, fontsize=7)
     for axis in axes.flat[len(together) :]:
         axis.set_axis_off()
+    figure.suptitle(title, fontsize=10)
     if not same:
         named = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
         figure.legend(named.values(), named, frameon=False, fontsize=8, loc="outside right upper")

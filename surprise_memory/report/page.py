@@ -65,7 +65,7 @@ def section(root: Path, study: Study) -> Section:
     """One study, and what somebody wrote about it into DIR/WHAT/notes-PRESET-BUDGET.md."""
     pictures = {f"{study.id}-{title.replace(' ', '-').replace(',', '')}.png": png for title, png in figures(study).items()}
     notes = written(root / study.name / f"notes-{study.preset}-{study.budget}.md")
-    return Section(f"{study.name}: {study.grid.title}", about(study), tables(study), pictures, notes)
+    return Section(f"{study.name}, preset {study.preset}: {study.grid.title}", about(study), tables(study), pictures, notes)
 
 
 def more_pictures(root: Path) -> list[Section]:
@@ -87,7 +87,7 @@ def about(study: Study) -> str:
     machines = "; ".join(sorted({r.machine for r in study.results if r.machine}))
     cells = len({(r.env, r.entry) for r in study.results if r.score is not None})
     return (
-        f"Preset {study.preset}, budget {study.budget}: {steps(study)} steps. {done} of {len(study.results)} runs finished, "
+        f"Budget {study.budget}: {steps(study)} steps. {done} of {len(study.results)} runs finished, "
         f"{cells} of {wanted} cells filled; {hours:.1f} hours of training in all. {machines}."
         + (f" The paper: {study.grid.says}" if study.grid.says else "")
     )

@@ -113,7 +113,7 @@ class Live:
     def __init__(self, jobs: int) -> None:
         from rich.live import Live as RichLive
 
-        self.console, self.jobs, self.told, self.drawn = rich_console(), jobs, 0, 0.0
+        self.console, self.jobs, self.told, self.drawn = rich_console(), jobs, set[str](), 0.0
         self.live = RichLive(console=self.console, refresh_per_second=2) if self.console.is_terminal else None
 
     def __enter__(self) -> "Live":
@@ -130,10 +130,16 @@ class Live:
         if self.live and time.monotonic() - self.drawn > REDRAW:
             self.drawn = time.monotonic()
             self.live.update(self.table(board))
-        ended = len(board.done) + len(board.failed)
-        if not self.live and ended > self.told:
-            self.told = ended
-            print(f"{ended} of {len(board.cells)} cells, {len(board.failed)} failed", flush=True)
+        if not self.live:
+            self.tell(board)
+
+    def tell(self, board: Board) -> None:
+        """A line for each cell that has ended since the last call, and the hours that are left."""
+        ended = {cell.name: "finished" for cell in board.done} | dict.fromkeys(board.failed, "failed")
+        for name in ended.keys() - self.told:
+            self.told.add(name)
+            left = hours(board.cells, speeds(board.done), 1000.0, self.jobs, board.failed)
+            print(f"{len(self.told)} of {len(board.cells)}: {name} {ended[name]}, about {left:.1f} hours left", flush=True)
 
     def table(self, board: Board) -> Any:
         """Running cells with their progress, and how many wait."""
