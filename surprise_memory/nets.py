@@ -7,6 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from surprise_memory.types import UserError
+
+SMALLEST = 7  # pixels that two 3x3 convolutions, one of stride 2, leave something of
 Activation = Callable[[], nn.Module]
 
 
@@ -37,6 +40,11 @@ class Scale(nn.Module):
 def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, int]:
     """The Nature-DQN convolutions for (C, H, W) images of 36 pixels and more, 3x3 ones below. Returns (net, width)."""
     channels, height, width = shape
+    if min(height, width) < SMALLEST:
+        raise UserError(
+            f"Images are (channels, height, width) of at least {SMALLEST} x {SMALLEST} pixels, this is {tuple(shape)}: if its "
+            "channels are last, move them to the front."
+        )
     plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(height, width) >= 36 else [(32, 3, 2), (64, 3, 1)]
     layers: list[nn.Module] = [Scale()]
     for out, kernel, stride in plan:

@@ -716,3 +716,10 @@ def test_a_loop_may_fill_its_arrays_again():
         one.step(obs, np.zeros(B, int), obs, np.zeros(B, bool))
         two.step(obs.copy(), np.zeros(B, int), obs.copy(), np.zeros(B, bool))
     assert one.update() == two.update()
+
+
+def test_images_that_are_too_small_or_turned_are_refused():
+    Bonus("rnd+sm", (1, 7, 7), 2)
+    for shape in ((1, 6, 9), (84, 84, 4)):
+        with pytest.raises(UserError, match="channels are last"):
+            Bonus("rnd+sm", shape, 2)
