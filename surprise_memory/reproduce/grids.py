@@ -224,6 +224,16 @@ GRIDS: dict[str, Grid] = {
         solved=0.9,
         asks=("mnir",),
     ),
+    "obstacles": Grid(
+        "Balls that move by chance are noise: Dynamic-Obstacles",
+        (OBSTACLES,),
+        (*methods("none", "rnd", "rnd+sm"), EXPECT, Entry("rnd+sm", WIDE, "rnd+sm noisy"), *methods("ngu", "disagreement")),
+        steps=(2_000_000, 10_000_000),
+        preset="default",
+        scale=100,
+        short=_OBSTACLES,
+        solved=0.9,
+    ),
     "recurrent": Grid(
         "Recurrent DQN and the latent world model: DoorKey-6x6",
         ("MiniGrid-DoorKey-6x6-v0",),
