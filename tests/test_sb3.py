@@ -11,7 +11,7 @@ from surprise_memory.types import UserError
 
 sb3 = pytest.importorskip("stable_baselines3", reason="pip install 'surprise-memory[sb3]'")
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize  # noqa: E402
 
 from surprise_memory.sb3 import SurpriseVecEnv  # noqa: E402
 
@@ -59,7 +59,7 @@ def test_algorithms_learn_with_it_and_returns_stay_the_tasks(algorithm):
 def test_a_replay_keeps_the_bonus_with_vecnormalize_around_it_and_the_other_order_is_refused():
     inner = make_vec_env("CartPole-v1", 2, seed=0)
     with pytest.raises(UserError, match="VecNormalize"):
-        SurpriseVecEnv(VecMonitor(VecNormalize(inner)))
+        SurpriseVecEnv(VecFrameStack(VecNormalize(inner), 2))
     env = VecNormalize(SurpriseVecEnv(inner, beta=100.0, every=16, config=SMALL))
     model = sb3.DQN("MlpPolicy", env, seed=0, learning_starts=10_000, buffer_size=1000).learn(512)
     assert model.replay_buffer.rewards[: model.replay_buffer.pos].max() > 1.5
