@@ -150,8 +150,9 @@ def memory_table(study: Study) -> Table:
             if found and generator not in shown:
                 shown.add(generator)
                 rows.append([f"{generator}, its norm", *(number(asked(found, m, "norm")) for m in MEMORY_COLUMNS.values()), ""])
-            cells = [number(asked(found, m, "novelty")) if found else MISSING for m in MEMORY_COLUMNS.values()]
-            rows.append([entry.name, *cells, spread(study.scores(env, entry.name))])
+            if found:
+                cells = [number(asked(found, measure, "novelty")) for measure in MEMORY_COLUMNS.values()]
+                rows.append([entry.name, *cells, spread(study.scores(env, entry.name))])
     return Table("what the memory does", ["method", *MEMORY_COLUMNS, "return"], rows)
 
 
