@@ -63,7 +63,7 @@ def preface(root: Path) -> Section:
 
 def section(root: Path, study: Study) -> Section:
     """One study, and what somebody wrote about it into DIR/WHAT/notes-PRESET-BUDGET.md."""
-    pictures = {f"{study.id}-{title.replace(' ', '-').replace(',', '')}.png": png for title, png in figures(study).items()}
+    pictures = {f"{study.id}-{re.sub('[^A-Za-z0-9]+', '-', title)}.png": png for title, png in figures(study).items()}
     notes = written(root / study.name / f"notes-{study.preset}-{study.budget}.md")
     return Section(f"{study.name}, preset {study.preset}: {study.grid.title}", about(study), tables(study), pictures, notes)
 
