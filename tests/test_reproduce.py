@@ -157,13 +157,15 @@ def test_whatever_ends_the_command_its_runs_save_and_end(tmp_path, number):
     (tmp_path / "long.py").write_text(LONG)
     here = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     words = [sys.executable, str(tmp_path / "long.py"), str(tmp_path)]
-    parent = subprocess.Popen(words, env=here, start_new_session=True, stderr=subprocess.DEVNULL)
+    # In the background of a script a shell has Ctrl-C ignored, and children inherit that.
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    parent = subprocess.Popen(words, env=here, start_new_session=True, stderr=subprocess.DEVNULL, preexec_fn=heed)
     out = cells_module.RunDir(tmp_path / "t" / "long")
     while not out.last_row():
         assert parent.poll() is None
         time.sleep(0.05)
     os.killpg(parent.pid, number) if number == signal.SIGINT else parent.send_signal(number)
-    parent.wait()
+    parent.wait(timeout=60)
     until = time.monotonic() + 60
     while True:
         try:
