@@ -289,7 +289,8 @@ class Bonus(nn.Module):
         row = shell.record(obs, action, next_obs, done, valid)
         assert shell.carry is not None
         raw, _, shell.carry = self(row, shell.carry)
-        return self.reward(raw[0]) * (self.rollouts >= UNPAID)
+        reward = self.reward(raw[0])
+        return reward if self.rollouts >= UNPAID else torch.zeros_like(reward)
 
     def update(self) -> dict[str, float]:
         """Learn from all steps since the last update; call it once per rollout. Returns metrics."""

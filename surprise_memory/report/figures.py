@@ -33,11 +33,10 @@ def figures(study: Study) -> dict[str, bytes]:
         if any(name in row for r in study.results for row in r.rows):
             drawn[title] = draw(study, name, title)
     for env in study.grid.envs:
-        found = {e.name: [r.answers["mnir"] for r in study.of(env, e.name) if "mnir" in r.answers] for e in study.grid.entries}
-        if any(found.values()):
-            drawn["MNIR by kind of state" + (f", {env}" if len(study.grid.envs) > 1 else "")] = png(
-                kind_bars({name: runs for name, runs in found.items() if runs}, env)
-            )
+        found = {e.name: answers for e in study.grid.entries if (answers := study.answers(env, e.name, "mnir"))}
+        if found:
+            where = f", {env}" if len(study.grid.envs) > 1 else ""
+            drawn[f"MNIR by kind of state{where}"] = png(kind_bars(found, env))
     if sized(study, next(iter(MEMORY_COLUMNS))):
         drawn["what W's size does"] = draw_sizes(study)
     return drawn
@@ -53,7 +52,7 @@ def draw(study: Study, name: str, title: str) -> bytes:
     for axis, panel in zip(axes.flat, together, strict=False):
         for i, entry in enumerate(panel.entries):
             runs = [curve(r, name) for r in study.of(panel.env, entry.name)]
-            band(axis, runs, entry.name, (by_variant if panel.generator else by_generator)(entry, i))
+            band(axis, runs, entry.name, style_of(entry, i, same))
         axis.set_title(panel.generator or study.grid.short.get(panel.env, panel.env), fontsize=9)
         axis.set_xlabel("million steps")
         if panel.generator:
@@ -85,24 +84,16 @@ def panels(study: Study) -> list[Panel]:
     return [Panel(envs[0], [e for e in entries if split_method(e.method)[0] in (g, "none")], g) for g in generators]
 
 
-def by_generator(entry: Entry, i: int) -> dict[str, Any]:
-    """Colour by generator: dashed alone, whole with the surprise memory as it is; others in turn."""
+def style_of(entry: Entry, i: int, one_generator: bool) -> dict[str, Any]:
+    """Grey without a bonus; by colour (or, among several generators, dashed) alone, and with the memory; others in turn."""
     generator, memory = split_method(entry.method)
     if entry.options or memory not in ("none", "sm"):
-        return {"color": other_colour(i)}
-    return {"color": GENERATORS.get(generator, PLAIN), "ls": "--" if memory == "none" and generator != "none" else "-"}
-
-
-def by_variant(entry: Entry, i: int) -> dict[str, Any]:
-    """Grey without a bonus, one colour for the generator alone, one for it with the memory, others in turn."""
-    if entry.options or split_method(entry.method)[1] not in ("none", "sm"):
-        return {"color": other_colour(i)}
-    return {"color": PLAIN if entry.method == "none" else NOVELTY if "+" in entry.method else NORM}
-
-
-def other_colour(i: int) -> Any:
-    """Of the i-th line, unlike those that have a meaning."""
-    return plotting().get_cmap("Set2")(i % 8)
+        return {"color": plotting().get_cmap("Set2")(i % 8)}
+    if generator == "none":
+        return {"color": PLAIN}
+    if one_generator:
+        return {"color": NOVELTY if memory == "sm" else NORM}
+    return {"color": GENERATORS.get(generator, PLAIN), "ls": "-" if memory == "sm" else "--"}
 
 
 def draw_sizes(study: Study) -> bytes:
@@ -132,12 +123,12 @@ def sized(study: Study, column: str) -> dict[tuple[str, float], list[tuple[int, 
     """(generator, W's rate) -> (W's hidden units, the number) of every entry that has it."""
     lines: dict[tuple[str, float], list[tuple[int, float]]] = {}
     for entry in filter(is_sized, study.grid.entries):
-        runs = study.of(study.grid.envs[0], entry.name)
+        cell = study.grid.envs[0], entry.name
         if column == "return":
-            scores = study.scores(study.grid.envs[0], entry.name)
+            scores = study.scores(*cell)
             value = float(np.mean(scores)) if scores else np.nan
         else:
-            value = asked([r.answers["doctor"] for r in runs if "doctor" in r.answers], MEMORY_COLUMNS[column], "novelty")
+            value = asked(study.answers(*cell, "doctor"), MEMORY_COLUMNS[column], "novelty")
         if not np.isnan(value):
             options = dict(entry.options)
             key = split_method(entry.method)[0], options[W_RATE]

@@ -54,6 +54,10 @@ class Study:
         """The runs of a cell, by seed."""
         return sorted((r for r in self.results if (r.env, r.entry) == (env, entry)), key=lambda r: r.seed)
 
+    def answers(self, env: str, entry: str, ask: str) -> list[Any]:
+        """What the bonuses of a cell answered, by seed; only those that were asked."""
+        return [r.answers[ask] for r in self.of(env, entry) if ask in r.answers]
+
     def scores(self, env: str, entry: str) -> list[float]:
         """By seed, times the grid's scale; only finished runs."""
         return [self.grid.scale * r.score for r in self.of(env, entry) if r.score is not None]

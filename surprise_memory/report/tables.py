@@ -145,7 +145,7 @@ def memory_table(study: Study) -> Table:
     rows, shown = list[list[str]](), set[str]()
     for env in study.grid.envs:
         for entry in study.grid.entries:
-            found = [r.answers["doctor"] for r in study.of(env, entry.name) if "doctor" in r.answers]
+            found = study.answers(env, entry.name, "doctor")
             generator, _ = split_method(entry.method)
             if found and generator not in shown:
                 shown.add(generator)

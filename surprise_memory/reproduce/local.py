@@ -15,10 +15,8 @@ from surprise_memory.types import UserError
 POLL = 0.2  # seconds between looks at the processes
 REDRAW = 2.0  # seconds between tables: each reads the end of every unfinished run's metrics
 START = 3.0  # seconds that a process needs to begin and to evaluate, whatever its steps
-LOADED = [
-    "surprise_memory.reproduce.cells",
-    "envpool.registration",
-]  # before the first cell; what is not installed is passed over
+# Before the first cell; what is not installed is passed over.
+LOADED = ["surprise_memory.reproduce.cells", "envpool.registration"]
 
 
 @dataclass
@@ -136,9 +134,10 @@ class Live:
     def tell(self, board: Board) -> None:
         """A line for each cell that has ended since the last call, and the hours that are left."""
         ended = {cell.name: "finished" for cell in board.done} | dict.fromkeys(board.failed, "failed")
-        for name in ended.keys() - self.told:
+        news = [name for name in ended if name not in self.told]
+        left = hours(board.cells, speeds(board.done), 1000.0, self.jobs, board.failed) if news else 0.0
+        for name in news:
             self.told.add(name)
-            left = hours(board.cells, speeds(board.done), 1000.0, self.jobs, board.failed)
             print(f"{len(self.told)} of {len(board.cells)}: {name} {ended[name]}, about {left:.1f} hours left", flush=True)
 
     def table(self, board: Board) -> Any:
