@@ -59,7 +59,7 @@ def draw(study: Study, name: str, title: str) -> bytes:
             axis.legend(frameon=False, fontsize=7)
     for axis in axes.flat[len(together) :]:
         axis.set_axis_off()
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")  # beside a legend that stands outside on the right
     if not same:
         named = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
         figure.legend(named.values(), named, frameon=False, fontsize=8, loc="outside right upper")
