@@ -30,8 +30,12 @@ class Agent(nn.Module):
 
     def __init__(self, obs: int, actions: int) -> None:
         super().__init__()
-        self.critic = nn.Sequential(layer(obs, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, 1, 1.0))
-        self.actor = nn.Sequential(layer(obs, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, actions, 0.01))
+        self.critic = nn.Sequential(
+            layer(obs, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, 1, 1.0)
+        )
+        self.actor = nn.Sequential(
+            layer(obs, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, actions, 0.01)
+        )
 
 
 def parse() -> argparse.Namespace:
@@ -42,7 +46,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--num-steps", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--beta", type=float, default=0.1, help="weight of the bonus; 0 turns it off")
+    parser.add_argument(
+        "--beta", type=float, default=0.1, help="weight of the bonus; 0 turns it off"
+    )
     return parser.parse_args()
 
 
@@ -50,7 +56,10 @@ def main(args: argparse.Namespace) -> list[float]:
     """Train; returns the task return of every finished episode, without the bonus."""
     torch.manual_seed(args.seed)
     envs = gym.make_vec(
-        args.env_id, args.num_envs, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}
+        args.env_id,
+        args.num_envs,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
     )
     T, B, gamma, lam = args.num_steps, args.num_envs, 0.99, 0.95
     width, actions = envs.single_observation_space.shape[0], envs.single_action_space.n
@@ -71,14 +80,21 @@ def main(args: argparse.Namespace) -> list[float]:
             action = policy.sample()
             next_obs, reward, terminated, truncated, info = envs.step(action.numpy())
             done = terminated | truncated
-            successor = next_obs.copy()  # where an episode ended, next_obs is already the next one's first
+            successor = (
+                next_obs.copy()
+            )  # where an episode ended, next_obs is already the next one's first
             for b in np.flatnonzero(done):
                 successor[b] = info["final_obs"][b]
             r_int = bonus.step(obs, action, successor, done)  # BONUS 3
             episode += reward
             finished += episode[done].tolist()
             episode[done] = 0.0
-            obs_buf[t], act_buf[t], logp_buf[t], val_buf[t] = obs, action, policy.log_prob(action), value
+            obs_buf[t], act_buf[t], logp_buf[t], val_buf[t] = (
+                obs,
+                action,
+                policy.log_prob(action),
+                value,
+            )
             rew_buf[t] = torch.as_tensor(reward, dtype=torch.float32) + args.beta * r_int  # BONUS 4
             done_buf[t] = torch.as_tensor(done, dtype=torch.float32)
         bonus.update()  # BONUS 5
@@ -92,7 +108,12 @@ def main(args: argparse.Namespace) -> list[float]:
             advantage[t] = carry = delta + gamma * lam * (1 - done_buf[t]) * carry
         returns = (advantage + val_buf).flatten()
 
-        b_obs, b_act, b_logp, b_adv = obs_buf.flatten(0, 1), act_buf.flatten(), logp_buf.flatten(), advantage.flatten()
+        b_obs, b_act, b_logp, b_adv = (
+            obs_buf.flatten(0, 1),
+            act_buf.flatten(),
+            logp_buf.flatten(),
+            advantage.flatten(),
+        )
         for _ in range(4):
             for rows in torch.randperm(T * B).split(T * B // 4):
                 policy = Categorical(logits=agent.actor(b_obs[rows]))
@@ -106,7 +127,10 @@ def main(args: argparse.Namespace) -> list[float]:
                 nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
                 optimiser.step()
         if iteration % 10 == 9:
-            print(f"{(iteration + 1) * T * B:>9,} steps  return {np.mean(finished[-50:]):.1f}", flush=True)
+            print(
+                f"{(iteration + 1) * T * B:>9,} steps  return {np.mean(finished[-50:]):.1f}",
+                flush=True,
+            )
     envs.close()
     return finished
 

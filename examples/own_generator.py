@@ -12,15 +12,15 @@ import sys
 from torch import Tensor, nn
 
 from surprise_memory import Surprise, register_surprise
+from surprise_memory.bonus.check import check_surprise
 from surprise_memory.cli import main
-from surprise_memory.conformance import check_surprise
-from surprise_memory.nets import mlp
+from surprise_memory.nn.nets import mlp
 
 
 class Change(Surprise):
     """How badly do I predict what changes? u = F(s) - (s' - s)."""
 
-    sees = ("obs", "next_obs")
+    uses = ("obs", "next_obs")
 
     def __init__(self, shape: tuple[int, ...], hidden: int = 256) -> None:
         super().__init__()
@@ -33,7 +33,11 @@ class Change(Surprise):
         return u
 
 
-register_surprise("change", lambda shape, action_space, config: Change(shape), "predict what changes from state to state")
+register_surprise(
+    "change",
+    lambda shape, action_space, config: Change(shape),
+    "predict what changes from state to state",
+)
 
 if __name__ == "__main__":
     check_surprise(lambda shape, action_space, config: Change(shape))

@@ -1,8 +1,9 @@
 """surprise-memory: explore by the novelty of surprises instead of their size. Start with `Bonus`."""
 
 from surprise_memory.bonus import Bonus
+from surprise_memory.bonus.methods import BonusConfig
+from surprise_memory.errors import UserError
 from surprise_memory.memory import CountsConfig, Memory, MemoryConfig, register_memory
-from surprise_memory.methods import BonusConfig
 from surprise_memory.surprise import (
     AEConfig,
     DisagreementConfig,
@@ -13,7 +14,7 @@ from surprise_memory.surprise import (
     Surprise,
     register_surprise,
 )
-from surprise_memory.types import Chunk, UserError
+from surprise_memory.types import Chunk
 
 __all__ = [
     "AEConfig",

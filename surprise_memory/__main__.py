@@ -10,7 +10,10 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("tyro", "rich"):
             raise
-        print(f"surprise-memory: {error.name} is not installed: pip install 'surprise-memory[cli]'.", file=sys.stderr)
+        print(
+            f"surprise-memory: {error.name} is not installed: pip install 'surprise-memory[cli]'.",
+            file=sys.stderr,
+        )
         return 2
     return cli.main()
 

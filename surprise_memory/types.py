@@ -1,4 +1,4 @@
-"""What every other file speaks: a Chunk of experience, the axis letters, one time convention, one way to say no.
+"""What every other file speaks: a Chunk of experience, the axis letters, one time convention.
 
 Axes: `T` time, `B` environments, `n` surprise width, `N` memory slots, `d` slot width. Arrays are time-major, `(T, B, ...)`.
 
@@ -8,54 +8,16 @@ Rows with `valid[t] = False` never happened (a vector environment's automatic re
 no memory, and they stand only between episodes.
 """
 
-import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-Item = TypeVar("Item")
-
-
-class UserError(ValueError):
-    """Something the user can mend. One sentence: what was given, what is allowed, what to do. The CLI exits with 2."""
-
-
-def choose(table: Mapping[str, Item], name: str, what: str) -> Item:
-    """Look a name up and refuse a misspelt one by naming the nearest that exists."""
-    if name in table:
-        return table[name]
-    raise UserError(unknown(name, list(table), what))
-
-
-def unknown(name: str, known: list[str], what: str) -> str:
-    """The sentence for a name that does not exist: the nearest match, or the whole list when it is short."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    allowed = f" There are: {', '.join(known)}." if len(known) <= 12 else ""
-    return f"Unknown {what} '{name}'.{hint}{allowed}"
-
-
-def enter(table: dict[str, Item], name: str, entry: Item, what: str) -> None:
-    """Put an entry of somebody else's into one of our tables, under a name that can be spelt in a method and is free."""
-    if not name.isidentifier():
-        raise UserError(f"'{name}' cannot name a {what}: use letters, digits and underscores.")
-    if name in table or name == "none":
-        raise UserError(f"There is a {what} '{name}' already: choose another name.")
-    table[name] = entry
-
-
-def require(ok: bool, name: str, value: object, allowed: str) -> None:
-    """Refuse an option out of range: its name, its value, and what is allowed."""
-    if not ok:
-        raise UserError(f"{name} = {value!r} is not possible: it must be {allowed}.")
-
 
 @dataclass(frozen=True)
 class Chunk:
-    """T x B transitions as named, time-major columns. `notes` is what the agent wrote down while acting."""
+    """T x B transitions as named, time-major columns. `extras` is what the agent wrote down while acting."""
 
     obs: Tensor  # (T, B, *obs)
     action: Tensor  # (T, B) or (T, B, actions)
@@ -65,16 +27,20 @@ class Chunk:
     truncated: Tensor  # (T, B) bool
     first: Tensor  # (T, B) bool
     valid: Tensor  # (T, B) bool
-    notes: dict[str, Tensor]  # each (T, B, ...)
+    extras: dict[str, Tensor]  # each (T, B, ...)
 
     def __post_init__(self) -> None:
         T, B = self.shape
         for name, column in self.columns().items():
             if column.shape[:2] != (T, B):
-                raise ValueError(f"Chunk.{name} has shape {tuple(column.shape)}, it must start with (T, B) = {(T, B)}.")
+                raise ValueError(
+                    f"Chunk.{name} has shape {tuple(column.shape)}, it must start with (T, B) = {(T, B)}."
+                )
         for name in ("terminated", "truncated", "first", "valid"):
             if getattr(self, name).dtype != torch.bool:
-                raise ValueError(f"Chunk.{name} has dtype {getattr(self, name).dtype}, it must be torch.bool.")
+                raise ValueError(
+                    f"Chunk.{name} has dtype {getattr(self, name).dtype}, it must be torch.bool."
+                )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,12 +54,19 @@ class Chunk:
 
     def columns(self) -> dict[str, Tensor]:
         """The fixed columns by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "notes"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extras"}
 
     def blanked(self) -> "Chunk":
         """The same with zeros in the rows that never happened, which may hold anything, even NaN."""
-        blank = {name: zero_where(~self.valid, getattr(self, name)) for name in ("obs", "next_obs", "reward")}
-        return replace(self, **blank, notes={name: zero_where(~self.valid, x) for name, x in self.notes.items()})
+        blank = {
+            name: zero_where(~self.valid, getattr(self, name))
+            for name in ("obs", "next_obs", "reward")
+        }
+        return replace(
+            self,
+            **blank,
+            extras={name: zero_where(~self.valid, x) for name, x in self.extras.items()},
+        )
 
     def valid_rows(self) -> Tensor:
         """Indices into the flattened (T*B) axis of the transitions that happened."""
@@ -102,7 +75,11 @@ class Chunk:
 
 def zero_where(mask: Tensor, x: Tensor) -> Tensor:
     """A copy of x (T, B, ...) that is zero where the mask (T, B) is set; x itself where it is set nowhere."""
-    return x.masked_fill(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), 0) if mask.any() else x
+    return (
+        x.masked_fill(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), 0)
+        if mask.any()
+        else x
+    )
 
 
 def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,9 +91,9 @@ def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Ten
     return before, age
 
 
-def refill(empty: Any, saved: Any) -> Any:
+def rebuild(empty: Any, saved: Any) -> Any:
     """`saved`, which went through `dataclasses.asdict`, in the dataclasses of `empty`."""
     if not is_dataclass(empty):
         return saved
     kind: Any = type(empty)
-    return kind(**{f.name: refill(getattr(empty, f.name), saved[f.name]) for f in fields(empty)})
+    return kind(**{f.name: rebuild(getattr(empty, f.name), saved[f.name]) for f in fields(empty)})

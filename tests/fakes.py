@@ -61,8 +61,10 @@ def chunk_of(next_obs, first=None, valid=None, done=None):
     T, B = next_obs.shape[:2]
     no = torch.zeros(T, B, dtype=torch.bool)
     columns = {"obs": next_obs, "action": no.long(), "reward": no.float(), "next_obs": next_obs}
-    done, first, valid = (default if x is None else x for x, default in ((done, no), (first, no), (valid, ~no)))
-    return Chunk(**columns, terminated=done, truncated=no, first=first, valid=valid, notes={})
+    done, first, valid = (
+        default if x is None else x for x, default in ((done, no), (first, no), (valid, ~no))
+    )
+    return Chunk(**columns, terminated=done, truncated=no, first=first, valid=valid, extras={})
 
 
 class Fragile(Picture):

@@ -7,16 +7,20 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from surprise_memory.envs import atari, make_vec
 from surprise_memory.envs.atari import Atari
-from surprise_memory.types import UserError
+from surprise_memory.errors import UserError
 
-ale_py = pytest.importorskip("ale_py", reason="pip install 'surprise-memory[dev]' brings ale-py, the reference")
+ale_py = pytest.importorskip(
+    "ale_py", reason="pip install 'surprise-memory[dev]' brings ale-py, the reference"
+)
 
 
 @pytest.mark.parametrize("game", ["MontezumaRevenge", "Freeway"])
 def test_every_frame_is_that_of_gymnasiums_preprocessing(game):
     gym.register_envs(ale_py)
     reference = gym.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0.0)
-    reference = AtariPreprocessing(reference, noop_max=1, frame_skip=4, screen_size=84)  # EnvPool waits one frame, too
+    reference = AtariPreprocessing(
+        reference, noop_max=1, frame_skip=4, screen_size=84
+    )  # EnvPool waits one frame, too
     reference = FrameStackObservation(reference, 4, padding_type="reset")
     env, rng = Atari(game, 1, 5, sticky=0.0), np.random.default_rng(0)
     assert np.array_equal(env.reset()[0], reference.reset(seed=0)[0])
@@ -78,6 +82,8 @@ def test_the_papers_games_are_there():
 
 
 def test_a_missing_rom_is_said_in_a_sentence(monkeypatch):
-    monkeypatch.setattr("surprise_memory.envs.atari.ids", lambda: ["Pong"])  # EnvPool lists the games whose ROM it finds
+    monkeypatch.setattr(
+        "surprise_memory.envs.atari.ids", lambda: ["Pong"]
+    )  # EnvPool lists the games whose ROM it finds
     with pytest.raises(UserError, match="no ROM of Freeway: pip install"):
         make_vec("Freeway", 1, 0)

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from surprise_memory import bench
-from surprise_memory.bench import products, report
-from surprise_memory.bench.laps import PARTS
+from surprise_memory.bonus.methods import backbone, methods
 from surprise_memory.cli import main
-from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
+from surprise_memory.errors import UserError
 from surprise_memory.memory.episodic import KeyLog
-from surprise_memory.methods import backbone, methods
-from surprise_memory.train import build
-from surprise_memory.types import UserError
+from surprise_memory.tools import bench
+from surprise_memory.tools.bench import products, report
+from surprise_memory.tools.bench.timing import PARTS
+from surprise_memory.training.config import PRESETS
+from surprise_memory.training.loop import build
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,11 @@ def told():
 
 @pytest.fixture(scope="module")
 def result(told):
-    return bench.bench(PRESETS["debug"](TOY), rollouts=2, on_progress=lambda what, share: told.append((what, share)))
+    return bench.bench(
+        PRESETS["debug"](TOY),
+        rollouts=2,
+        on_progress=lambda what, share: told.append((what, share)),
+    )
 
 
 def jobs_of(method, preset="debug"):
@@ -39,7 +43,12 @@ def jobs_of(method, preset="debug"):
 
 def test_the_result_is_plain_json(result):
     assert json.loads(json.dumps(result, allow_nan=False)) == result
-    assert (result["env"], result["preset"], result["rollouts"], result["threads"]) == (TOY, "debug", 2, 1)
+    assert (result["env"], result["preset"], result["rollouts"], result["threads"]) == (
+        TOY,
+        "debug",
+        2,
+        1,
+    )
     assert (result["clock"], result["envs"], result["rollout"]) == ("CPU", 4, 16)
     assert result["agent_updates"] == [2, 32]  # 1 epoch of 2 minibatches, 4 x 16 / 2 rows each
     assert result["bonus_updates"] == [2, 8]  # a quarter of the 64 rows in 2 minibatches
@@ -65,10 +74,20 @@ def test_progress_is_told_in_turns(told, result):
 
 def test_bytes_of_the_key_log_by_hand(result):
     # debug: T 16, B 4, N 12, d 4. The log is 28 x 4 x 4 floats, `filled` 16 x 4 int64, a snapshot 4 x 12 x 4 floats.
-    assert result["memory"] == {"key_log_bytes": 1792 + 512, "snapshot_bytes": 16 * 768, "share": 2304 / 12288}
+    assert result["memory"] == {
+        "key_log_bytes": 1792 + 512,
+        "snapshot_bytes": 16 * 768,
+        "share": 2304 / 12288,
+    }
     # The paper's setting: T 128, B 64, N 128, d 16; a MiB and 64 KiB against 64 MiB.
-    paper = report.memory_bytes(KeyLog(torch.zeros(256, 64, 16), torch.zeros(128, 64, dtype=torch.int64)))
-    assert paper == {"key_log_bytes": 1_114_112, "snapshot_bytes": 67_108_864, "share": 1_114_112 / 67_108_864}
+    paper = report.memory_bytes(
+        KeyLog(torch.zeros(256, 64, 16), torch.zeros(128, 64, dtype=torch.int64))
+    )
+    assert paper == {
+        "key_log_bytes": 1_114_112,
+        "snapshot_bytes": 67_108_864,
+        "share": 1_114_112 / 67_108_864,
+    }
     assert paper["share"] < 0.02
 
 
@@ -92,7 +111,9 @@ def test_multiplications_by_hand():
 
 def test_what_is_not_trained_is_not_counted():
     # The authors' code: Q stays random, there is no V, and nothing flows from W into the read-out.
-    q, *w = products.memory_layers(build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))[2].memory)
+    q, *w = products.memory_layers(
+        build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))[2].memory
+    )
     assert q == products.Layer(512, 16, False, True)
     assert w == [products.Layer(528, 32, True, False), products.Layer(32, 528, True, True)]
 
@@ -100,11 +121,16 @@ def test_what_is_not_trained_is_not_counted():
 def test_products_have_the_shapes_of_training():
     layers = products.layers(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)))
     shapes = [
-        (tuple(a.shape), tuple(b.shape), tuple(out.shape)) for a, b, out in products.products(products.Job(1, 7, layers, True))
+        (tuple(a.shape), tuple(b.shape), tuple(out.shape))
+        for a, b, out in products.products(products.Job(1, 7, layers, True))
     ]
     forward = [((7, 3), (3, 5), (7, 5)), ((7, 5), (5, 2), (7, 2))]
     assert shapes[:2] == forward
-    assert shapes[2:] == [((7, 2), (2, 5), (7, 5)), ((2, 7), (7, 5), (2, 5)), ((5, 7), (7, 3), (5, 3))]
+    assert shapes[2:] == [
+        ((7, 2), (2, 5), (7, 5)),
+        ((2, 7), (7, 5), (2, 5)),
+        ((5, 7), (7, 3), (5, 3)),
+    ]
     assert len(products.products(products.Job(1, 7, layers, False))) == 2
 
 
@@ -112,7 +138,15 @@ def test_the_tables_print(result):
     console = pytest.importorskip("rich.console").Console(record=True, width=200)
     bench.print_bench(result, console)
     text = console.export_text()
-    for word in (TOY, "none", "rnd+sm", "bonus learn", "bare multiplications", "cost of SM over RND", "2,304 of 12,288 bytes"):
+    for word in (
+        TOY,
+        "none",
+        "rnd+sm",
+        "bonus learn",
+        "bare multiplications",
+        "cost of SM over RND",
+        "2,304 of 12,288 bytes",
+    ):
         assert word in text
     assert "≤" not in text  # the reach is for the paper's setting
     bench.print_bench(result | {"preset": "paper"}, console)
@@ -133,12 +167,21 @@ def test_refuses(capsys):
 
 
 def test_all_methods_and_sizes_are_compared_with_plain_ppo_and_with_their_generator():
-    laps = {"none": [1.0, 2.0], "rnd": [3.0, 4.0], "rnd+sm": [6.0, 6.0], "rnd+sm 1024-64": [9.0, 8.0]}
+    laps = {
+        "none": [1.0, 2.0],
+        "rnd": [3.0, 4.0],
+        "rnd+sm": [6.0, 6.0],
+        "rnd+sm 1024-64": [9.0, 8.0],
+    }
     run = PRESETS["debug"](TOY)  # 64 steps a rollout
-    parts = {name: [dict.fromkeys(PARTS, x / len(PARTS)) for x in them] for name, them in laps.items()}
+    parts = {
+        name: [dict.fromkeys(PARTS, x / len(PARTS)) for x in them] for name, them in laps.items()
+    }
     found = report.relative(run, parts)
     assert found["none"] == pytest.approx({"steps_per_second": 64 / 1.5, "over_none": 1})
-    assert found["rnd+sm"] == pytest.approx({"steps_per_second": 64 / 6, "over_none": 4.5, "over_generator": 1.75})
+    assert found["rnd+sm"] == pytest.approx(
+        {"steps_per_second": 64 / 6, "over_none": 4.5, "over_generator": 1.75}
+    )
     assert found["rnd+sm 1024-64"]["over_generator"] == pytest.approx(2.5)
 
 
@@ -152,7 +195,9 @@ def test_bench_all_measures_every_method():
         "rnd+sm 1024-64",
     ]
     assert result["key_log_bytes"]["rnd+sm 1024-64"] == (1024 + 16) * 4 * 64 * 4 + 16 * 4 * 8
-    assert set(result["key_log_bytes"]) == {m for m in result["methods"] if m.partition(" ")[0].endswith(("+sm", "+m"))}
+    assert set(result["key_log_bytes"]) == {
+        m for m in result["methods"] if m.partition(" ")[0].endswith(("+sm", "+m"))
+    }
     bench.print_all(result, console)
     text = console.export_text()
     for word in ("disagreement", "ngu+counts", "1024-64", "time / none"):
@@ -161,11 +206,16 @@ def test_bench_all_measures_every_method():
 
 def test_the_recurrent_dqn_is_measured_part_by_part():
     result = bench.bench_dqn(PRESETS["debug"](TOY), rollouts=1)
-    assert list(result["methods"]) == ["none", "lwm", "lwm+sm"] and json.loads(json.dumps(result)) == result
+    assert (
+        list(result["methods"]) == ["none", "lwm", "lwm+sm"]
+        and json.loads(json.dumps(result)) == result
+    )
     for name, method in result["methods"].items():
         assert all(ms >= 0 for ms in method["ms"].values())
         assert (method["ms"]["bonus: while acting"] == 0) == (name == "none")
-        assert math.isclose(method["steps_per_second"], 4e3 / sum(method["ms"].values()), rel_tol=1e-6)
+        assert math.isclose(
+            method["steps_per_second"], 4e3 / sum(method["ms"].values()), rel_tol=1e-6
+        )
     assert result["batch"] == [4, 4 + 16 + 3]
     # 13 floats, action, reward, both before (8 + 4 + 8 + 4 bytes), 4 flags, 16 floats of state per 16 steps: 52 + 24 + 4 + 4.
     assert result["replay_bytes"] == 84 * 2_000

@@ -12,31 +12,54 @@ import torch
 from gymnasium import spaces
 
 from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, NGUConfig, RNDConfig, UserError
-from surprise_memory.normalise import ObsWhitener, RewardScaler, RunningMoments
-from surprise_memory.returns import discounted_filter, gae
+from surprise_memory.nn.normalise import ObsWhitener, RewardScaler, RunningMoments
+from surprise_memory.nn.returns import discounted_filter, gae
 
 T, B, K, n, d, N = 9, 3, 6, 5, 4, 7  # K numbers per observation
 METHODS = ["rnd", "rnd+m", "rnd+w", "rnd+sm"]
-SMALL = BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d, w_hidden=10), epochs=2, minibatches=3, proportion=0.5)
-PLAN = ("ssexsssss", "sssssssex", "sssesssss")  # s a step, e an episode's last, x a row that never happened
+SMALL = BonusConfig(
+    RNDConfig(n, 8), MemoryConfig(N, d, w_hidden=10), epochs=2, minibatches=3, proportion=0.5
+)
+PLAN = (
+    "ssexsssss",
+    "sssssssex",
+    "sssesssss",
+)  # s a step, e an episode's last, x a row that never happened
 
 
 def make(method="rnd+sm", seed=0, num_envs=B, action_space=None, **options):
-    return Bonus(method, (K,), num_envs, replace(SMALL, **options), seed=seed, action_space=action_space)
+    return Bonus(
+        method, (K,), num_envs, replace(SMALL, **options), seed=seed, action_space=action_space
+    )
 
 
 def chunk_of(states, plan=PLAN, opening=True):
     """A chunk whose `next_obs` are `states` (T, B, K), cut as `plan` says; `opening`: row 0 starts episodes everywhere."""
     letters = np.array([list(row) for row in plan]).T
-    first = np.vstack([(letters[-1:] != "s") | opening, letters[:-1] != "s"])  # the chunk before ended like this one
+    first = np.vstack(
+        [(letters[-1:] != "s") | opening, letters[:-1] != "s"]
+    )  # the chunk before ended like this one
     end, no = torch.as_tensor(letters == "e"), torch.zeros(letters.shape, dtype=torch.bool)
-    return Chunk(states, no.long(), no.float(), states, end, no, torch.as_tensor(first), torch.as_tensor(letters != "x"), {})
+    return Chunk(
+        states,
+        no.long(),
+        no.float(),
+        states,
+        end,
+        no,
+        torch.as_tensor(first),
+        torch.as_tensor(letters != "x"),
+        {},
+    )
 
 
 def chunks(count, seed=0, plan=PLAN):
     rng = torch.Generator().manual_seed(seed)
     size = (len(plan[0]), len(plan), K)
-    return [chunk_of(2 * torch.randn(size, generator=rng) + 1, plan, opening=i == 0) for i in range(count)]
+    return [
+        chunk_of(2 * torch.randn(size, generator=rng) + 1, plan, opening=i == 0)
+        for i in range(count)
+    ]
 
 
 def absorb_all(bonus, rollouts, carry=None):
@@ -54,7 +77,11 @@ def differences(a, b, path="it"):
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return [where for key in a for where in differences(a[key], b[key], f"{path}.{key}")]
     if isinstance(a, list | tuple) and len(a) == len(b):
-        return [where for i, (x, y) in enumerate(zip(a, b, strict=True)) for where in differences(x, y, f"{path}[{i}]")]
+        return [
+            where
+            for i, (x, y) in enumerate(zip(a, b, strict=True))
+            for where in differences(x, y, f"{path}[{i}]")
+        ]
     if dataclasses.is_dataclass(a) and type(a) is type(b):
         return differences(vars(a), vars(b), path)
     return [] if a == b else [path]
@@ -75,7 +102,10 @@ def test_running_moments_are_numpy_over_everything_seen():
     batches = [rng.normal(2.0, [1, 5, 0.1], size=(k, 3)) for k in (1, 40, 7, 200)]
     for batch in batches:
         moments.absorb(torch.as_tensor(batch))
-    everything, prior = np.concatenate(batches), 1e-4  # the prior: 1e-4 of a sample with mean 0 and variance 1
+    everything, prior = (
+        np.concatenate(batches),
+        1e-4,
+    )  # the prior: 1e-4 of a sample with mean 0 and variance 1
     size = len(everything) + prior
     mean = everything.sum(0) / size
     var = ((everything**2).sum(0) + prior) / size - mean**2
@@ -149,8 +179,12 @@ def test_the_filter_runs_along_time():
     got, end = discounted_filter(*map(torch.as_tensor, (reward, carry, valid)), 0.9)
     np.testing.assert_allclose(got, want, rtol=1e-12)
     np.testing.assert_allclose(end, last, rtol=1e-12)
-    across, _ = discounted_filter(torch.as_tensor(reward.T), torch.zeros(7), torch.as_tensor(valid.T), 0.9)
-    assert not np.allclose(across.T, want, rtol=0.05)  # CleanRL's issue 360: over environments instead of time
+    across, _ = discounted_filter(
+        torch.as_tensor(reward.T), torch.zeros(7), torch.as_tensor(valid.T), 0.9
+    )
+    assert not np.allclose(
+        across.T, want, rtol=0.05
+    )  # CleanRL's issue 360: over environments instead of time
 
 
 def test_the_scale_is_the_std_of_the_filtered_return_over_all_rollouts():
@@ -163,7 +197,9 @@ def test_the_scale_is_the_std_of_the_filtered_return_over_all_rollouts():
     np.testing.assert_allclose(scaler.filtered, carry, rtol=1e-12)
     np.testing.assert_allclose(scaler.std, np.concatenate(seen).std(), rtol=1e-4)
     x = 100 * torch.rand(5, 4)
-    np.testing.assert_allclose(scaler(x), x.numpy() / np.concatenate(seen).std(), rtol=1e-4)  # no mean, no clip
+    np.testing.assert_allclose(
+        scaler(x), x.numpy() / np.concatenate(seen).std(), rtol=1e-4
+    )  # no mean, no clip
 
 
 def test_a_constant_bonus_is_scaled_to_a_constant():
@@ -201,7 +237,9 @@ def test_absorb_pays_with_yesterdays_whitening_and_todays_scale():
     raw, _, _ = bonus(second, carry)
     reward, _, _ = bonus.absorb(second, carry)
     assert torch.equal(reward, bonus.scaler(raw))
-    assert bonus.see.moments.count.item() == pytest.approx(float(first.valid.sum() + second.valid.sum()), rel=1e-4)
+    assert bonus.see.moments.count.item() == pytest.approx(
+        float(first.valid.sum() + second.valid.sum()), rel=1e-4
+    )
 
 
 def test_the_very_first_rollout_is_whitened_with_itself():
@@ -259,9 +297,22 @@ def test_what_was_seen_often_earns_less_than_what_is_new(method, seed):
     """Four states over and over, then those against four new ones, each as an episode's opening (M is empty)."""
     rng = torch.Generator().manual_seed(seed)
     known, new = torch.randn(2, 4, K, generator=rng)
-    bonus = make(method, seed, num_envs=4, obs_norm="scale", obs_scale=1.0, lr=3e-3, memory_lr=3e-3, epochs=40, proportion=1.0)
+    bonus = make(
+        method,
+        seed,
+        num_envs=4,
+        obs_norm="scale",
+        obs_scale=1.0,
+        lr=3e-3,
+        memory_lr=3e-3,
+        epochs=40,
+        proportion=1.0,
+    )
     for _ in range(4):
-        bonus.absorb(chunk_of(known[torch.randint(4, (8, 4), generator=rng)], ("ssssssss",) * 4), bonus.start())
+        bonus.absorb(
+            chunk_of(known[torch.randint(4, (8, 4), generator=rng)], ("ssssssss",) * 4),
+            bonus.start(),
+        )
     old, _, _ = bonus(chunk_of(known[None], ("s",) * 4), bonus.start())
     fresh, _, _ = bonus(chunk_of(new[None], ("s",) * 4), bonus.start())
     assert old.mean() < 0.5 * fresh.mean()
@@ -369,7 +420,9 @@ def lived_with(junk, method, warmup=False, **options):
     for chunk in chunks(3):
         hole = ~chunk.valid
         filled = torch.where(hole[..., None], junk, chunk.next_obs)
-        chunk = replace(chunk, next_obs=filled, obs=filled, reward=torch.where(hole, junk, chunk.reward))
+        chunk = replace(
+            chunk, next_obs=filled, obs=filled, reward=torch.where(hole, junk, chunk.reward)
+        )
         reward, metrics, carry = bonus.absorb(chunk, carry or bonus.start(), warmup)
         assert hole.any()
         assert not reward[hole].any()
@@ -413,8 +466,12 @@ def test_permuting_environments_permutes_the_rewards(method):
     _, _, carry = absorb_all(bonus, rollouts[:2])
     order = torch.tensor([2, 0, 1])
     raw, _, _ = bonus(rollouts[2], carry)
-    moved = Chunk(**{name: column[:, order] for name, column in rollouts[2].columns().items()}, notes={})
-    keys = carry.memory and replace(carry.memory, log=carry.memory.log[:, order], age=carry.memory.age[order])
+    moved = Chunk(
+        **{name: column[:, order] for name, column in rollouts[2].columns().items()}, extras={}
+    )
+    keys = carry.memory and replace(
+        carry.memory, log=carry.memory.log[:, order], age=carry.memory.age[order]
+    )
     other = replace(carry, memory=keys)
     again, _, _ = bonus(moved, other)
     torch.testing.assert_close(again, raw[:, order], rtol=1e-5, atol=1e-6)
@@ -425,7 +482,7 @@ def test_any_number_of_environments_may_ask_but_only_its_own_teach():
     bonus, (chunk,) = make(), chunks(1, plan=("sse", "sss"))
     raw, _, _ = bonus(chunk, bonus.start(2))
     for b in range(2):
-        alone = Chunk(**{name: x[:, b : b + 1] for name, x in chunk.columns().items()}, notes={})
+        alone = Chunk(**{name: x[:, b : b + 1] for name, x in chunk.columns().items()}, extras={})
         torch.testing.assert_close(bonus(alone, bonus.start(1))[0], raw[:, b : b + 1])
     before = state(bonus)
     with pytest.raises(UserError, match="3 environments, the chunk has 2"):
@@ -441,9 +498,14 @@ def test_step_and_update_pay_and_learn_as_a_whole_chunk_does(method):
         raw, _, _ = whole(chunk, carry)
         steps = []
         for t in range(T):
-            row = (x[t].numpy() for x in (chunk.obs, chunk.action, chunk.next_obs, chunk.done, chunk.valid))
+            row = (
+                x[t].numpy()
+                for x in (chunk.obs, chunk.action, chunk.next_obs, chunk.done, chunk.valid)
+            )
             steps.append(shell.step(*row))
-        paid = whole.scaler(raw) if i >= 2 else torch.zeros_like(raw)  # the first two rollouts teach what is ordinary
+        paid = (
+            whole.scaler(raw) if i >= 2 else torch.zeros_like(raw)
+        )  # the first two rollouts teach what is ordinary
         torch.testing.assert_close(torch.stack(steps), paid, rtol=1e-5, atol=1e-6)
         report = shell.update()
         _, metrics, carry = whole.absorb(chunk, carry, warmup=i == 0)
@@ -468,8 +530,12 @@ def test_same_seed_same_weights_whatever_the_global_stream(method):
         rewards, metrics, _ = absorb_all(bonus, chunks(2))
         outcomes.append((rewards, metrics, state(bonus)))
     assert not differences(outcomes[0], outcomes[1])
-    assert differences(outcomes[0][2]["surprise.predictor.0.weight"], outcomes[2][2]["surprise.predictor.0.weight"])
-    assert differences(outcomes[0][2]["surprise.target.0.weight"], outcomes[2][2]["surprise.target.0.weight"])
+    assert differences(
+        outcomes[0][2]["surprise.predictor.0.weight"], outcomes[2][2]["surprise.predictor.0.weight"]
+    )
+    assert differences(
+        outcomes[0][2]["surprise.target.0.weight"], outcomes[2][2]["surprise.target.0.weight"]
+    )
 
 
 def test_building_and_training_leave_the_global_stream_alone():
@@ -527,7 +593,11 @@ YES, NO = True, False
         # gamma = lambda = 1/2, all values 1, last value 2: deltas 0.5, 1.5, 3 where nothing ends
         ((NO, NO, NO), None, (1.0625, 2.25, 3.0)),
         ((NO, YES, NO), None, (0.75, 1.0, 3.0)),  # a true end: delta_1 = 2 - 1, and the trace stops
-        ((NO, YES, NO), (9.0, 4.0, 9.0), (1.25, 3.0, 3.0)),  # a time limit: delta_1 = 2 + 0.5 x 4 - 1, and the trace stops
+        (
+            (NO, YES, NO),
+            (9.0, 4.0, 9.0),
+            (1.25, 3.0, 3.0),
+        ),  # a time limit: delta_1 = 2 + 0.5 x 4 - 1, and the trace stops
         ((NO, NO, YES), None, (1.0, 2.0, 2.0)),  # the last value is not this episode's
         ((NO, NO, YES), (9.0, 9.0, 6.0), (1.1875, 2.75, 5.0)),
     ],
@@ -535,7 +605,14 @@ YES, NO = True, False
 def test_gae_by_hand(ends, end_value, want):
     ones = torch.ones(3, 1, dtype=torch.float64)
     got = gae(
-        column(1, 2, 3), ones, 2 * ones[0], torch.tensor(ends)[:, None], ones.bool(), 0.5, 0.5, end_value and column(*end_value)
+        column(1, 2, 3),
+        ones,
+        2 * ones[0],
+        torch.tensor(ends)[:, None],
+        ones.bool(),
+        0.5,
+        0.5,
+        end_value and column(*end_value),
     )
     torch.testing.assert_close(got, column(*want))
 
@@ -553,7 +630,9 @@ def test_the_intrinsic_stream_sees_past_an_end_and_the_extrinsic_one_does_not():
     valid, later = torch.ones_like(ends), reward.clone()
     later[5:] += 1.0
     extrinsic = [gae(r, value, last, ends, valid, 0.99, 0.95) for r in (reward, later)]
-    intrinsic = [gae(r, value, last, torch.zeros_like(ends), valid, 0.99, 0.95) for r in (reward, later)]
+    intrinsic = [
+        gae(r, value, last, torch.zeros_like(ends), valid, 0.99, 0.95) for r in (reward, later)
+    ]
     assert torch.equal(extrinsic[0][:5, 1], extrinsic[1][:5, 1])
     assert (intrinsic[0][:5] != intrinsic[1][:5]).all()
     assert (extrinsic[0][:5, [0, 2]] != extrinsic[1][:5, [0, 2]]).all()
@@ -569,7 +648,16 @@ def test_rows_that_never_happened_are_stepped_over(hole, episodic):
     valid[hole, 1] = False
     got = gae(reward, value, last, ends, valid, 0.9, 0.8, end_value)
     keep = [t for t in range(8) if t != hole]
-    want = gae(reward[keep], value[keep], last, ends[keep], valid[keep].fill_(True), 0.9, 0.8, end_value[keep])
+    want = gae(
+        reward[keep],
+        value[keep],
+        last,
+        ends[keep],
+        valid[keep].fill_(True),
+        0.9,
+        0.8,
+        end_value[keep],
+    )
     torch.testing.assert_close(got[keep, 1], want[:, 1])
     whole = gae(reward, value, last, ends, torch.ones_like(valid), 0.9, 0.8, end_value)
     torch.testing.assert_close(got[:, [0, 2]], whole[:, [0, 2]])
@@ -609,7 +697,9 @@ def test_gae_is_as_exact_as_its_numbers():
     for t in reversed(range(8)):
         want = reward[t] + 0.9 * following - value[t] + 0.9 * 0.7 * want
         following = value[t]
-    torch.testing.assert_close(gae(reward, value, last, never, ~never, 0.9, 0.7)[0], want, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        gae(reward, value, last, never, ~never, 0.9, 0.7)[0], want, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_a_time_limit_whose_end_value_is_true_costs_nothing():
@@ -617,7 +707,9 @@ def test_a_time_limit_whose_end_value_is_true_costs_nothing():
     gamma, ones = 0.9, torch.ones(6, 2, dtype=torch.float64)
     value, ends = ones / (1 - gamma), torch.zeros(6, 2, dtype=torch.bool)
     ends[3] = True
-    torch.testing.assert_close(gae(ones, value, value[0], ends, ones.bool(), gamma, 0.95, value), 0 * ones)
+    torch.testing.assert_close(
+        gae(ones, value, value[0], ends, ones.bool(), gamma, 0.95, value), 0 * ones
+    )
     assert (gae(ones, value, value[0], ends, ones.bool(), gamma, 0.95)[3] < -1).all()
 
 
@@ -633,22 +725,35 @@ def test_only_what_exceeds_the_expectation_is_paid():
     bonus = expecting()
     usual, _, _ = plain(chunk, plain.start())
     raw, trace, _ = bonus(chunk, bonus.start())
-    assert torch.equal(trace.inputs["found"].unflatten(0, chunk.shape)[chunk.valid], usual[chunk.valid])
-    expected = (usual - trace.notes["expected"]).clamp(min=0)
+    assert torch.equal(
+        trace.inputs["found"].unflatten(0, chunk.shape)[chunk.valid], usual[chunk.valid]
+    )
+    expected = (usual - trace.extras["expected"]).clamp(min=0)
     assert torch.equal(raw[chunk.valid], expected[chunk.valid]) and not raw[~chunk.valid].any()
     with torch.no_grad():
-        bonus.expectation.net[-1].bias.fill_(-1000)  # nothing is expected: everything is paid, and 1000 more
+        bonus.expectation.net[-1].bias.fill_(
+            -1000
+        )  # nothing is expected: everything is paid, and 1000 more
     assert (bonus(chunk, bonus.start())[0][chunk.valid] > 500).all()
 
 
 def test_an_action_whose_outcome_is_always_new_is_soon_no_news():
     """Action 2 is a television. At first it gets nearly all of the bonus; once that is expected, hardly any."""
-    bonus = expecting("rnd", num_envs=8, obs_norm="scale", obs_scale=1.0, lr=1e-6, expect_lr=1e-2, epochs=4, minibatches=8)
-    draws, still = torch.Generator().manual_seed(0), torch.full((32, 8, K), 0.2)
+    bonus = expecting(
+        "rnd",
+        num_envs=8,
+        obs_norm="scale",
+        obs_scale=1.0,
+        lr=1e-6,
+        expect_lr=1e-2,
+        epochs=4,
+        minibatches=8,
+    )
+    rng, still = torch.Generator().manual_seed(0), torch.full((32, 8, K), 0.2)
 
     def rollout():
-        action = torch.randint(0, 3, (32, 8), generator=draws)
-        noise = 4 * torch.randn(32, 8, K, generator=draws)
+        action = torch.randint(0, 3, (32, 8), generator=rng)
+        noise = 4 * torch.randn(32, 8, K, generator=rng)
         chunk = fakes.chunk_of(torch.where((action == 2)[..., None], noise, still))
         return replace(chunk, obs=still, action=action)
 
@@ -669,7 +774,9 @@ def test_the_expectation_learns_from_its_own_loss_alone():
     assert all(p.grad is not None for p in bonus.expectation.parameters())
     assert all(p.grad is None for m in (bonus.surprise, bonus.memory) for p in m.parameters())
     bonus.zero_grad()
-    sum(loss for name, loss in bonus.losses(trace, chunk.valid_rows()).items() if name != "expect").backward()
+    sum(
+        loss for name, loss in bonus.losses(trace, chunk.valid_rows()).items() if name != "expect"
+    ).backward()
     assert all(p.grad is None for p in bonus.expectation.parameters())
 
 
@@ -686,17 +793,24 @@ def test_a_loop_that_saves_in_the_middle_of_an_episode_goes_on_as_if_nothing_had
     def walk(bonus, steps):
         paid = []
         for t in steps:
-            draws = torch.Generator().manual_seed(t)
-            obs, after = torch.randn(2, B, K, generator=draws)
+            rng = torch.Generator().manual_seed(t)
+            obs, after = torch.randn(2, B, K, generator=rng)
             paid.append(
-                bonus.step(obs, torch.randint(0, 3, (B,), generator=draws), after, torch.tensor([t % 7 == 3, False, t % 5 == 1]))
+                bonus.step(
+                    obs,
+                    torch.randint(0, 3, (B,), generator=rng),
+                    after,
+                    torch.tensor([t % 7 == 3, False, t % 5 == 1]),
+                )
             )
             if t % 8 == 7:
                 bonus.update()
         return torch.stack(paid)
 
     def new(seed):
-        return make(method, seed, action_space=spaces.Discrete(3), ngu=NGUConfig(k=2, embedding=3, hidden=4))
+        return make(
+            method, seed, action_space=spaces.Discrete(3), ngu=NGUConfig(k=2, embedding=3, hidden=4)
+        )
 
     whole, first, second = new(0), new(0), new(1)
     expected = walk(whole, range(30))

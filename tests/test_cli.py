@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory import checkpoint
-from surprise_memory.checkpoint import read_checkpoint
+from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import count, main
-from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
-from surprise_memory.methods import methods
-from surprise_memory.rundir import RunDir
-from surprise_memory.train import train
-from surprise_memory.types import UserError
+from surprise_memory.errors import UserError
+from surprise_memory.training import checkpoint
+from surprise_memory.training.checkpoint import read_checkpoint
+from surprise_memory.training.config import PRESETS
+from surprise_memory.training.loop import train
+from surprise_memory.training.rundir import RunDir
 
 DEBUG = ["--preset", "debug", "--steps", "256", "--eval-episodes", "2"]
 
@@ -76,7 +76,10 @@ def refused(capsys, *words):
         ([TOY, "--bonus.loss", "nrom"], "Did you mean 'norm'"),
         ([TOY, "--method", "disagreement+sm"], "Did you mean 'disagreement'"),
         ([TOY, "--method", "disagreement", "--bonus.disagreement.ensemble", "1"], "ensemble = 1"),
-        ([TOY, "--method", "ngu", "--bonus.ngu.k", "9", "--bonus.ngu.capacity", "8"], "ngu.capacity = 8"),
+        (
+            [TOY, "--method", "ngu", "--bonus.ngu.k", "9", "--bonus.ngu.capacity", "8"],
+            "ngu.capacity = 8",
+        ),
         ([TOY, "--method", "ngu", "--bonus.ngu.k", "0"], "ngu.k = 0"),
         ([TOY, "--method", "ngu+sm", "--bonus.ngu.clip", "0.5"], "ngu.clip = 0.5"),
         ([TOY, "--method", "rnd+counts", "--bonus.counts.beta", "-1"], "counts.beta = -1"),
@@ -145,13 +148,17 @@ def test_a_folder_with_other_files_is_not_touched(capsys, tmp_path):
 
 
 def test_resume_of_nothing(capsys, tmp_path):
-    assert "Nothing to resume" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(tmp_path / "x"), "--resume")
+    assert "Nothing to resume" in refused(
+        capsys, "train", TOY, *DEBUG, "--run-dir", str(tmp_path / "x"), "--resume"
+    )
 
 
 def test_two_processes_cannot_share_a_run(capsys, run_dir):
     held = RunDir(run_dir)
     held.open(json.loads((run_dir / "config.json").read_text()), resume=True)
-    assert "Another process" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume")
+    assert "Another process" in refused(
+        capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"
+    )
     held.close()
 
 
@@ -164,7 +171,10 @@ def test_torn_and_foreign_checkpoints(capsys, run_dir, damage):
         torch.save({"state_dict": {}}, path)
     else:
         path.write_bytes(b"hello" if damage == "text" else b"")
-    for words in (["eval", str(run_dir)], ["train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"]):
+    for words in (
+        ["eval", str(run_dir)],
+        ["train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"],
+    ):
         assert "checkpoint" in refused(capsys, *words)
 
 
@@ -197,15 +207,28 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
 
 
 def test_nan_in_observations_stops_with_a_diagnosis_and_keeps_the_checkpoint(capsys, tmp_path):
-    said = refused(capsys, "train", "Broken-v0", *DEBUG, "--save-minutes", "0", "--run-dir", str(tmp_path / "r"))
+    said = refused(
+        capsys,
+        "train",
+        "Broken-v0",
+        *DEBUG,
+        "--save-minutes",
+        "0",
+        "--run-dir",
+        str(tmp_path / "r"),
+    )
     assert "nan in next_obs (environment 0, feature 0)" in said
     assert read_checkpoint(RunDir(tmp_path / "r"))["loop"]["steps"] > 0
     words = ["--save-minutes", "0", "--method", "lwm+sm", "--run-dir", str(tmp_path / "q")]
-    assert "nan in next_obs (environment 0, feature 0)" in refused(capsys, "train", "Broken-v0", *DEBUG, *words)
+    assert "nan in next_obs (environment 0, feature 0)" in refused(
+        capsys, "train", "Broken-v0", *DEBUG, *words
+    )
 
 
 def test_divergence_stops_with_a_diagnosis(capsys, tmp_path):
-    said = refused(capsys, "train", TOY, *DEBUG, "--ppo.lr", "1e30", "--run-dir", str(tmp_path / "r"))
+    said = refused(
+        capsys, "train", TOY, *DEBUG, "--ppo.lr", "1e30", "--run-dir", str(tmp_path / "r")
+    )
     assert "diverged" in said and "--ppo.lr" in said
     words = ["--method", "lwm", "--dqn.lr", "1e30", "--run-dir", str(tmp_path / "q")]
     said = refused(capsys, "train", TOY, *DEBUG, *words)
@@ -214,13 +237,26 @@ def test_divergence_stops_with_a_diagnosis(capsys, tmp_path):
 
 def test_a_run_directory_holds_what_it_promises(finished, capsys):
     names = {p.name for p in finished.iterdir()}
-    assert {"config.json", "metrics.jsonl", "checkpoint.pt", "eval.json", "versions.txt", "DONE"} <= names
+    assert {
+        "config.json",
+        "metrics.jsonl",
+        "checkpoint.pt",
+        "eval.json",
+        "versions.txt",
+        "DONE",
+    } <= names
     assert any(name.startswith("events.out.tfevents") for name in names)
     result = json.loads((finished / "eval.json").read_text())
     assert result["episodes"] == 2 == len(result["returns"])
     assert np.isclose(result["mean"], np.mean(result["returns"]))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    assert {"step", "charts/SPS", "intrinsic/novelty_norm_corr", "intrinsic/energy_left", "losses/entropy"} <= rows[-1].keys()
+    assert {
+        "step",
+        "charts/SPS",
+        "intrinsic/novelty_norm_corr",
+        "intrinsic/energy_left",
+        "losses/entropy",
+    } <= rows[-1].keys()
 
 
 def test_eval_show_envs_methods(run_dir, capsys):
@@ -237,7 +273,9 @@ def test_eval_show_envs_methods(run_dir, capsys):
     assert main([]) == 0
 
 
-@pytest.mark.parametrize("env", ["MiniGrid-Empty-5x5-v0", "Picture-v0", "NoisyTV/MiniGrid-Empty-5x5-v0"])
+@pytest.mark.parametrize(
+    "env", ["MiniGrid-Empty-5x5-v0", "Picture-v0", "NoisyTV/MiniGrid-Empty-5x5-v0"]
+)
 @pytest.mark.parametrize("method", methods())
 def test_every_method_trains_resumes_and_evaluates_on_vectors_and_images(tmp_path, env, method):
     run = str(tmp_path / "r")
@@ -252,36 +290,94 @@ def test_every_method_trains_resumes_and_evaluates_on_vectors_and_images(tmp_pat
 @pytest.mark.parametrize("method", ["none", "icm", "ngu+sm", "disagreement"])
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_box_and_discrete_actions(tmp_path, env, method):
-    assert main(["train", env, *DEBUG, "--method", method, "--eval-episodes", "1", "--run-dir", str(tmp_path / "r")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                env,
+                *DEBUG,
+                "--method",
+                method,
+                "--eval-episodes",
+                "1",
+                "--run-dir",
+                str(tmp_path / "r"),
+            ]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("words", [["--steps", "1k"], ["--steps=1k"]])
 def test_steps_are_read_with_and_without_an_equals_sign(tmp_path, words):
-    assert main(["train", TOY, "--preset", "debug", "--method", "none", *words, "--run-dir", str(tmp_path / "r")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                TOY,
+                "--preset",
+                "debug",
+                "--method",
+                "none",
+                *words,
+                "--run-dir",
+                str(tmp_path / "r"),
+            ]
+        )
+        == 0
+    )
     assert json.loads((tmp_path / "r/config.json").read_text())["steps"] == 1000
 
 
 @pytest.mark.parametrize("method", ["none", "rnd", "rnd+sm"])
 def test_atari_trains(tmp_path, method):
-    words = ["--method", method, "--steps", "128", "--eval-episodes", "0", "--run-dir", str(tmp_path / "r")]
+    words = [
+        "--method",
+        method,
+        "--steps",
+        "128",
+        "--eval-episodes",
+        "0",
+        "--run-dir",
+        str(tmp_path / "r"),
+    ]
     assert main(["train", "MontezumaRevenge", *DEBUG, *words]) == 0
     rows = [json.loads(line) for line in (tmp_path / "r/metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["rooms/visited"] == 1 and ("rooms/bonus_1" in rows[-1]) == (method != "none")
 
 
-@pytest.mark.skipif(not (find_library("EGL") and find_library("GLU")), reason=f"{LIBRARIES}; `make setup` does it where it may")
+@pytest.mark.skipif(
+    not (find_library("EGL") and find_library("GLU")),
+    reason=f"{LIBRARIES}; `make setup` does it where it may",
+)
 @pytest.mark.parametrize(
     ("env", "method"),
-    [("NoisyTV/MiniWorld-MazeS3Fast-v0", "rnd+sm"), ("MiniWorld-FourRooms-v0", "rnd"), ("MiniWorld-PickupObjects-v0", "none")],
+    [
+        ("NoisyTV/MiniWorld-MazeS3Fast-v0", "rnd+sm"),
+        ("MiniWorld-FourRooms-v0", "rnd"),
+        ("MiniWorld-PickupObjects-v0", "none"),
+    ],
 )
 def test_miniworld_trains(tmp_path, env, method):
-    words = ["--method", method, "--steps", "128", "--eval-episodes", "0", "--run-dir", str(tmp_path / "r")]
+    words = [
+        "--method",
+        method,
+        "--steps",
+        "128",
+        "--eval-episodes",
+        "0",
+        "--run-dir",
+        str(tmp_path / "r"),
+    ]
     assert main(["train", env, *DEBUG, *words]) == 0
 
 
 @pytest.mark.parametrize("name", ["toy.mp4", "toy.gif"])
 def test_an_episode_becomes_a_video(run_dir, tmp_path, capsys, name):
-    assert main(["play", TOY, "--run", str(run_dir), "--out", str(tmp_path / name), "--steps", "30"]) == 0
+    assert (
+        main(["play", TOY, "--run", str(run_dir), "--out", str(tmp_path / name), "--steps", "30"])
+        == 0
+    )
     film = pytest.importorskip("imageio.v3").imread(tmp_path / name)
     assert len(film) <= 30 and f"{len(film)} steps" in capsys.readouterr().out
     assert film.shape[1] > film[0, :, :, 0].shape[1] * 0.1 and film[0].std() > 10
@@ -317,6 +413,8 @@ def test_every_preset_runs(tmp_path, preset):
     assert main(["train", TOY, *small, "--run-dir", str(tmp_path / "r")]) == 0
 
 
-@pytest.mark.parametrize(("text", "number"), [("10M", 10_000_000), ("1.5k", 1500), ("1e6", 1_000_000), ("2_000", 2000)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("10M", 10_000_000), ("1.5k", 1500), ("1e6", 1_000_000), ("2_000", 2000)]
+)
 def test_steps_are_written_as_people_write_them(text, number):
     assert count(text) == number

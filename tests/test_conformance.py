@@ -6,10 +6,10 @@ from gymnasium import spaces
 from torch import nn
 
 from surprise_memory import BonusConfig, MemoryConfig, NGUConfig, UserError
-from surprise_memory.config import PRESETS
-from surprise_memory.conformance import Broken, check_memory, check_surprise
+from surprise_memory.bonus.check import Broken, check_memory, check_surprise
 from surprise_memory.memory import MEMORIES, Memory
 from surprise_memory.surprise import SURPRISES, Surprise, register_surprise
+from surprise_memory.training.config import PRESETS
 
 SMALL = PRESETS["debug"]("none").bonus
 BOX = spaces.Box(-2, 3, (2,))
@@ -29,7 +29,9 @@ def test_ngu_keeps_it_with_a_memory_that_overflows():
 @pytest.mark.parametrize("read", ["ntm", "cosine", "cosine-mean", "softmax"])
 @pytest.mark.parametrize("name", MEMORIES)
 def test_every_memory_keeps_the_contract(name, read):
-    check_memory(MEMORIES[name].make, config=BonusConfig(memory=MemoryConfig(slots=5, width=4, read=read)))
+    check_memory(
+        MEMORIES[name].make, config=BonusConfig(memory=MemoryConfig(slots=5, width=4, read=read))
+    )
 
 
 def test_the_released_codes_memory_says_that_it_reaches_the_generator():
@@ -69,7 +71,9 @@ class AskingMoves(Honest):
 class ForgottenTarget(Honest):
     def __init__(self):
         super().__init__()
-        self.targets = [nn.Linear(self.n, self.n).requires_grad_(False)]  # a plain list registers nothing
+        self.targets = [
+            nn.Linear(self.n, self.n).requires_grad_(False)
+        ]  # a plain list registers nothing
 
     def forward(self, inputs):
         return self.net(inputs["next_obs"]) - self.targets[0](inputs["next_obs"])
@@ -187,7 +191,9 @@ def test_a_broken_memory_is_told_which_promise_it_breaks(kind, word):
 # --- registration -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "word"), [("rnd", "already"), ("none", "already"), ("my+rnd", "cannot name")])
+@pytest.mark.parametrize(
+    ("name", "word"), [("rnd", "already"), ("none", "already"), ("my+rnd", "cannot name")]
+)
 def test_a_name_that_is_taken_or_unsayable_is_refused(name, word):
     with pytest.raises(UserError, match=word):
         register_surprise(name, lambda shape, space, config: Honest(shape), "mine")

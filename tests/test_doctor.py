@@ -8,37 +8,53 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory import doctor
-from surprise_memory.config import PRESETS
-from surprise_memory.doctor import measures as measure
-from surprise_memory.doctor.examination import in_turn, side_by_side
-from surprise_memory.doctor.report import lines, number
-from surprise_memory.doctor.stream import NoiseSource, held_out, key_maker
-from surprise_memory.doctor.verdict import Estimate, compare, verdict
 from surprise_memory.envs import minigrid
+from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
-from surprise_memory.types import Chunk, UserError
+from surprise_memory.tools import doctor
+from surprise_memory.tools.doctor import measures as measure
+from surprise_memory.tools.doctor.examination import in_turn, side_by_side
+from surprise_memory.tools.doctor.report import lines, number
+from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
+from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.training.config import PRESETS
+from surprise_memory.types import Chunk
 
 # --- the measures -----------------------------------------------------------------------------------------------------
 
 
 def test_ranks_share_ties_and_spearman_uses_them():
-    assert measure.average_ranks(np.array([10.0, 30.0, 10.0, 20.0])).tolist() == [1.5, 4.0, 1.5, 3.0]
-    assert measure.spearman(np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 8.0, 27.0, 729.0])) == pytest.approx(1)
-    assert measure.spearman(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, 0.0])) == pytest.approx(-1)
+    assert measure.average_ranks(np.array([10.0, 30.0, 10.0, 20.0])).tolist() == [
+        1.5,
+        4.0,
+        1.5,
+        3.0,
+    ]
+    assert measure.spearman(
+        np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 8.0, 27.0, 729.0])
+    ) == pytest.approx(1)
+    assert measure.spearman(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, 0.0])) == pytest.approx(
+        -1
+    )
     # Ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4): covariance 4.5, sums of squares 4.5 and 5, so 4.5 / sqrt(22.5).
-    assert measure.spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(4.5 / 22.5**0.5)
+    assert measure.spearman(
+        np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0])
+    ) == pytest.approx(4.5 / 22.5**0.5)
     assert np.isnan(measure.spearman(np.array([1.0, 2.0]), np.array([3.0, 3.0])))
 
 
 def test_pearson_and_zscores():
     assert measure.zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
     assert measure.zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
-    assert measure.pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])) == pytest.approx(0.5)
+    assert measure.pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])) == pytest.approx(
+        0.5
+    )
 
 
 def test_spectrum_and_effective_dimension():
-    x = np.array([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])  # energies 4, 2, 1
+    x = np.array(
+        [[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    )  # energies 4, 2, 1
     shares = measure.energy_shares(x.T @ x)
     assert shares == pytest.approx(np.array([4, 2, 1]) / 7)
     assert measure.participation_ratio(shares) == pytest.approx(49 / 21)
@@ -73,7 +89,9 @@ def test_first_sights_and_repeats():
     assert measure.first_and_repeats(value, keys, first, valid) == ((5 + 9) / 2, (2 + 7) / 2)
     valid[4, 0] = False  # now B comes again only once, with 1
     assert measure.first_and_repeats(value, keys, first, valid) == ((5 + 9) / 2, (1 + 7) / 2)
-    assert np.isnan(measure.first_and_repeats(value[:, :1], np.arange(6)[:, None], first[:, :1], valid[:, :1])).all()
+    assert np.isnan(
+        measure.first_and_repeats(value[:, :1], np.arange(6)[:, None], first[:, :1], valid[:, :1])
+    ).all()
 
 
 def test_events_in_a_hand_made_view():
@@ -155,9 +173,23 @@ def test_equal_observations_have_equal_keys(obs, counting):
 
 def table(**numbers):
     """Measures of two seeds from norm=..., novelty=... pairs; a single number belongs to neither."""
-    full = {"mean": (1.0, 1.0), "cv": (0.5, 0.5), "zeros": (0.0, 0.0), "nonfinite": (0.0, 0.0), "rarity": (0.5, 0.5)}
-    full |= {"noise_z": (2.0, 2.0), "noise_pay": (0.3, 0.3), "corr": 0.5, "energy_left": 0.1} | numbers
-    columns = {k: {"norm": v[0], "novelty": v[1]} if isinstance(v, tuple) else {"all": v} for k, v in full.items()}
+    full = {
+        "mean": (1.0, 1.0),
+        "cv": (0.5, 0.5),
+        "zeros": (0.0, 0.0),
+        "nonfinite": (0.0, 0.0),
+        "rarity": (0.5, 0.5),
+    }
+    full |= {
+        "noise_z": (2.0, 2.0),
+        "noise_pay": (0.3, 0.3),
+        "corr": 0.5,
+        "energy_left": 0.1,
+    } | numbers
+    columns = {
+        k: {"norm": v[0], "novelty": v[1]} if isinstance(v, tuple) else {"all": v}
+        for k, v in full.items()
+    }
     return {k: {c: Estimate(x, 0.0, [x, x]) for c, x in row.items()} for k, row in columns.items()}
 
 
@@ -172,11 +204,17 @@ def table(**numbers):
         ({"corr": 0.99}, "memory is idle"),
         ({"corr": 0.5}, "memory changes what is paid"),
         ({"energy_left": 1.5}, "adds to the surprise"),
-        ({"rarity": (0.4, 0.7)}, "rarity better than the norm: rank correlation 0.70 against 0.40 (so in all 2 seeds)"),
+        (
+            {"rarity": (0.4, 0.7)},
+            "rarity better than the norm: rank correlation 0.70 against 0.40 (so in all 2 seeds)",
+        ),
         ({"rarity": (0.7, 0.4)}, "rarity worse than the norm"),
         ({"noise_z": (2.0, 1.0)}, "drawn to noise less than the norm"),
         ({"noise_z": (1.0, 2.0)}, "drawn to noise more than the norm"),
-        ({"first_z": (0.0, 0.6), "repeat_z": (0.0, 0.1)}, "first sight is paid more than its repeats"),
+        (
+            {"first_z": (0.0, 0.6), "repeat_z": (0.0, 0.1)},
+            "first sight is paid more than its repeats",
+        ),
     ],
 )
 def test_the_verdict_says(numbers, says):
@@ -184,7 +222,12 @@ def test_the_verdict_says(numbers, says):
 
 
 def test_seeds_that_disagree_are_reported_as_such():
-    row = {"rarity": {"norm": Estimate(0.0, None, [0.0, 0.0, 0.0]), "novelty": Estimate(0.2, None, [0.4, 0.4, -0.2])}}
+    row = {
+        "rarity": {
+            "norm": Estimate(0.0, None, [0.0, 0.0, 0.0]),
+            "novelty": Estimate(0.2, None, [0.4, 0.4, -0.2]),
+        }
+    }
     assert compare(row, "rarity") == ("higher", " (so in 2 of 3 seeds)")
 
 
@@ -217,15 +260,22 @@ def test_an_examination_is_plain_data_and_can_be_shown(tmp_path):
 
     ticks = []
     run = dataclasses.replace(tiny("rnd+sm"), rollout=48)
-    found = doctor.examine(run, seeds=2, rollouts=10, on_progress=lambda text, share: ticks.append(share))
+    found = doctor.examine(
+        run, seeds=2, rollouts=10, on_progress=lambda text, share: ticks.append(share)
+    )
     assert ticks == pytest.approx(np.arange(1, 45) / 44)
     assert (found.steps, found.held_out) == (9 * 48 * 4, 2 * 48 * 4)
     assert found.counting == "exact"
     assert json.loads(json.dumps(dataclasses.asdict(found), allow_nan=False))["method"] == "rnd+sm"
     for name in ("mean", "rarity", "noise_z", "dimension"):
-        assert {c: len(x.seeds) for c, x in found.measures[name].items()} == {"norm": 2, "novelty": 2}
+        assert {c: len(x.seeds) for c, x in found.measures[name].items()} == {
+            "norm": 2,
+            "novelty": 2,
+        }
     # RND looks at the observation alone, so the generator pays the same for a first sight and for its repeats.
-    assert found.measures["first_z"]["norm"].mean == pytest.approx(found.measures["repeat_z"]["norm"].mean, abs=1e-5)
+    assert found.measures["first_z"]["norm"].mean == pytest.approx(
+        found.measures["repeat_z"]["norm"].mean, abs=1e-5
+    )
     console = Console(record=True, width=120)
     doctor.print_diagnosis(found, console)
     text = console.export_text()
@@ -238,7 +288,9 @@ def test_an_examination_is_plain_data_and_can_be_shown(tmp_path):
 def test_the_same_seed_gives_the_same_diagnosis():
     timed = ("ask_us", "learn_us")
     one, two = (doctor.examine(tiny("rnd+sm"), 1, 4).measures for _ in range(2))
-    assert {k: v for k, v in one.items() if k not in timed} == {k: v for k, v in two.items() if k not in timed}
+    assert {k: v for k, v in one.items() if k not in timed} == {
+        k: v for k, v in two.items() if k not in timed
+    }
 
 
 def test_a_generator_alone_has_one_column(tmp_path):
@@ -252,7 +304,10 @@ def test_a_generator_alone_has_one_column(tmp_path):
 
 def test_a_process_of_its_own_finds_the_same():
     tasks, shares = [(tiny("rnd+sm"), 4, noisy) for noisy in (False, True)], []
-    here, there = in_turn(tasks, print), side_by_side(tasks, lambda text, share: shares.append(share), workers=1)
+    here, there = (
+        in_turn(tasks, print),
+        side_by_side(tasks, lambda text, share: shares.append(share), workers=1),
+    )
     for a, b in zip(here, there, strict=True):
         timed = {"ask_us", "learn_us"}
         assert {k: v for k, v in a["values"].items() if k not in timed} == {
@@ -263,7 +318,11 @@ def test_a_process_of_its_own_finds_the_same():
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [({"method": "none"}, "'none' has no bonus"), ({"seeds": 0}, "seeds = 0"), ({"rollouts": 1}, "rollouts = 1")],
+    [
+        ({"method": "none"}, "'none' has no bonus"),
+        ({"seeds": 0}, "seeds = 0"),
+        ({"rollouts": 1}, "rollouts = 1"),
+    ],
 )
 def test_it_refuses_what_cannot_be_examined(change, says):
     arguments = {"seeds": 1, "rollouts": 4} | {k: v for k, v in change.items() if k != "method"}
@@ -295,7 +354,9 @@ def test_never_give_up_is_judged_by_what_it_pays_not_by_its_surprise():
     run = dataclasses.replace(tiny("ngu"), rollout=32)
     seen = doctor.examine(run, seeds=1, rollouts=6).measures
     rnd = doctor.examine(dataclasses.replace(run, method="rnd"), seeds=1, rollouts=6).measures
-    assert seen["zeros"]["norm"].mean > 0 == rnd["zeros"]["norm"].mean  # it pays nothing for the first k steps of an episode
+    assert (
+        seen["zeros"]["norm"].mean > 0 == rnd["zeros"]["norm"].mean
+    )  # it pays nothing for the first k steps of an episode
 
 
 def test_counts_have_no_energy_to_leave():

@@ -12,19 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory.checkpoint import read_checkpoint
+from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import main
-from surprise_memory.config import PRESETS, RunConfig
 from surprise_memory.envs import TMAZE, TOY, make_vec
-from surprise_memory.methods import methods
-from surprise_memory.rundir import RunDir
-from surprise_memory.train import build, train
+from surprise_memory.training.checkpoint import read_checkpoint
+from surprise_memory.training.config import PRESETS, RunConfig
+from surprise_memory.training.loop import build, train
+from surprise_memory.training.rundir import RunDir
 
 SMALL = ["--preset", "debug", "--steps", "512", "--eval-episodes", "2"]
 
 
 def small(method="lwm+sm", env=TOY, **changes):
-    return dataclasses.replace(PRESETS["debug"](env), method=method, agent="dqn", eval_episodes=0, **changes)
+    return dataclasses.replace(
+        PRESETS["debug"](env), method=method, agent="dqn", eval_episodes=0, **changes
+    )
 
 
 def fresh(path, run):
@@ -39,9 +41,14 @@ def without_replay(run):
 
 def test_a_method_brings_its_agent():
     assert RunConfig(TOY, "lwm+sm").backbone == "dqn" and RunConfig(TOY, "rnd+sm").backbone == "ppo"
-    assert RunConfig(TOY, "none").backbone == "ppo" and RunConfig(TOY, "none", agent="dqn").backbone == "dqn"
+    assert (
+        RunConfig(TOY, "none").backbone == "ppo"
+        and RunConfig(TOY, "none", agent="dqn").backbone == "dqn"
+    )
     assert RunConfig(TOY, "lwm", agent="ppo").backbone == "ppo"
-    names = {str(RunConfig(TOY, "rnd", agent=agent).default_dir) for agent in ("auto", "ppo", "dqn")}
+    names = {
+        str(RunConfig(TOY, "rnd", agent=agent).default_dir) for agent in ("auto", "ppo", "dqn")
+    }
     assert len(names) == 2  # the same run by another name is the same directory
 
 
@@ -53,7 +60,9 @@ def test_every_method_learns_from_replay(tmp_path, method):
     assert last["losses/td"] >= 0 and ("intrinsic/novelty" in last) == (method != "none")
 
 
-@pytest.mark.parametrize("env", [TOY, TMAZE, "MiniGrid-Empty-5x5-v0", "NoisyTV/MiniGrid-Empty-5x5-v0", "Picture-v0"])
+@pytest.mark.parametrize(
+    "env", [TOY, TMAZE, "MiniGrid-Empty-5x5-v0", "NoisyTV/MiniGrid-Empty-5x5-v0", "Picture-v0"]
+)
 def test_train_resume_eval_show(tmp_path, capsys, env):
     path = str(tmp_path / "run")
     assert main(["train", env, "--method", "lwm+sm", *SMALL, "--run-dir", path]) == 0
@@ -89,7 +98,11 @@ def test_a_small_replay_is_saved_where_a_run_stops_and_not_on_the_way(tmp_path, 
     run = small(steps=512, save_minutes=0.0)
     run = dataclasses.replace(run, dqn=dataclasses.replace(run.dqn, save_replay="auto"))
     held, real = [], torch.save
-    monkeypatch.setattr(torch, "save", lambda state, file: (held.append(state["agent"]["replay"] is not None), real(state, file)))
+    monkeypatch.setattr(
+        torch,
+        "save",
+        lambda state, file: (held.append(state["agent"]["replay"] is not None), real(state, file)),
+    )
     train(run, fresh(tmp_path / "a", run))
     assert len(held) > 3 and held[-1] and not any(held[:-1])
     monkeypatch.setattr("surprise_memory.agents.dqn.SMALL", 10.0)
@@ -110,7 +123,19 @@ def test_refilling_teaches_nothing(tmp_path):
 
 
 def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
-    words = [sys.executable, "-m", "surprise_memory", "train", TOY, "--method", "lwm+sm", "--preset", "debug", "--steps", "1920"]
+    words = [
+        sys.executable,
+        "-m",
+        "surprise_memory",
+        "train",
+        TOY,
+        "--method",
+        "lwm+sm",
+        "--preset",
+        "debug",
+        "--steps",
+        "1920",
+    ]
     words += ["--save-minutes", "0", "--eval-episodes", "0", "--run-dir"]
     subprocess.run([*words, str(tmp_path / "a")], check=True, capture_output=True)
     child = subprocess.Popen([*words, str(tmp_path / "b")], stdout=subprocess.DEVNULL)
@@ -123,9 +148,13 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
     assert not b.done.exists() and 0 < read_checkpoint(b)["loop"]["steps"] < 1920
     subprocess.run([*words, str(tmp_path / "b"), "--resume"], check=True, capture_output=True)
     one, other = (read_checkpoint(RunDir(tmp_path / name)) for name in "ab")
-    assert all(torch.equal(x, other["agent"]["net"][name]) for name, x in one["agent"]["net"].items())
+    assert all(
+        torch.equal(x, other["agent"]["net"][name]) for name, x in one["agent"]["net"].items()
+    )
     assert torch.equal(one["agent"]["replay"]["priority"], other["agent"]["replay"]["priority"])
-    assert torch.equal(one["bonus"]["memory.w.encode.weight"], other["bonus"]["memory.w.encode.weight"])
+    assert torch.equal(
+        one["bonus"]["memory.w.encode.weight"], other["bonus"]["memory.w.encode.weight"]
+    )
 
 
 def test_the_newest_frame_alone_is_stored():
@@ -138,12 +167,20 @@ def test_evaluation_leaves_no_mark(tmp_path):
     run = small(steps=256)
     train(run, fresh(tmp_path / "r", run))
     env, agent, bonus = build(run)
-    from surprise_memory.evaluate import evaluate
+    from surprise_memory.training.evaluate import evaluate
 
-    before = [x.clone() for x in (*bonus.state_dict().values(),) if isinstance(x, torch.Tensor)], agent.generator.get_state()
+    before = (
+        [x.clone() for x in (*bonus.state_dict().values(),) if isinstance(x, torch.Tensor)],
+        agent.rng.get_state(),
+    )
     evaluate(agent, env, 5, bonus=bonus)
-    after = [x for x in bonus.state_dict().values() if isinstance(x, torch.Tensor)], agent.generator.get_state()
-    assert all(torch.equal(x, y) for x, y in zip(before[0], after[0], strict=True)) and torch.equal(before[1], after[1])
+    after = (
+        [x for x in bonus.state_dict().values() if isinstance(x, torch.Tensor)],
+        agent.rng.get_state(),
+    )
+    assert all(torch.equal(x, y) for x, y in zip(before[0], after[0], strict=True)) and torch.equal(
+        before[1], after[1]
+    )
 
 
 # --- the maze that needs a memory -------------------------------------------------------------------------------------
@@ -169,10 +206,14 @@ def test_the_tmaze_shows_its_sign_at_the_start_alone_and_pays_the_right_turn():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_memory_solves_the_tmaze_and_a_feed_forward_policy_cannot(tmp_path, seed):
     base = dataclasses.replace(PRESETS["default"](TMAZE), method="none", seed=seed, envs=32)
-    recurrent = dataclasses.replace(base, agent="dqn", steps=80_000, dqn=dataclasses.replace(base.dqn, hidden=64))
+    recurrent = dataclasses.replace(
+        base, agent="dqn", steps=80_000, dqn=dataclasses.replace(base.dqn, hidden=64)
+    )
     forgetful = dataclasses.replace(base, agent="ppo", steps=160_000)
     returns = {}
     for run in (recurrent, forgetful):
         train(run, out := fresh(tmp_path / run.agent, run))
         returns[run.agent] = json.loads(out.eval.read_text())["mean"]
-    assert returns["dqn"] > 0.95 and returns["ppo"] < 0.7  # a coin gives 0.5 +- 0.04 over 128 episodes
+    assert (
+        returns["dqn"] > 0.95 and returns["ppo"] < 0.7
+    )  # a coin gives 0.5 +- 0.04 over 128 episodes

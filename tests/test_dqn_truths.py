@@ -18,15 +18,24 @@ from torch import nn
 
 from surprise_memory import BonusConfig, Chunk, LWMConfig
 from surprise_memory.agents.dqn import DQN, DQNConfig, QNet, priorities
-from surprise_memory.collect import Loop, RandomAgent, collect
+from surprise_memory.agents.replay import Replay
+from surprise_memory.bonus.replay import ReplayedBonus
 from surprise_memory.envs import make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
-from surprise_memory.nets import unroll
-from surprise_memory.replay import Replay
-from surprise_memory.replayed import ReplayedBonus
-from surprise_memory.returns import n_step, rescale, unscale
+from surprise_memory.nn.nets import run_gru
+from surprise_memory.nn.returns import n_step, rescale, unscale
+from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 
-UNROLL, BURN, STEPS, B, BLOCKS, H, A, OBS = 6, 2, 3, 4, 5, 7, 9, 8  # all different, so that no two axes can be swapped unseen
+UNROLL, BURN, STEPS, B, BLOCKS, H, A, OBS = (
+    6,
+    2,
+    3,
+    4,
+    5,
+    7,
+    9,
+    8,
+)  # all different, so that no two axes can be swapped unseen
 LENGTH = BURN + UNROLL + STEPS
 
 
@@ -41,8 +50,12 @@ def seeded():
 def life(blocks, seed=0, unroll=UNROLL):
     """A chunk of many blocks. After an end comes, with even chance, a row that never happened: it holds the last observation."""
     rng, number, T = np.random.default_rng(seed), itertools.count(1), blocks * unroll
-    column = {name: np.zeros((T, B), bool) for name in ("terminated", "truncated", "first", "valid")}
-    column |= {name: rng.normal(size=(T, B, OBS)).astype(np.float32) for name in ("obs", "next_obs")}
+    column = {
+        name: np.zeros((T, B), bool) for name in ("terminated", "truncated", "first", "valid")
+    }
+    column |= {
+        name: rng.normal(size=(T, B, OBS)).astype(np.float32) for name in ("obs", "next_obs")
+    }
     for b in range(B):
         now, first, fake = next(number), True, False
         for t in range(T):
@@ -54,17 +67,28 @@ def life(blocks, seed=0, unroll=UNROLL):
             now, first, fake = after, ends or fake, bool(ends and rng.random() < 0.5)
             if ends and not fake:
                 now = next(number)  # the reset frame
-    column |= {"action": rng.integers(A, size=(T, B)), "reward": rng.normal(size=(T, B)).astype(np.float32) * 3}
+    column |= {
+        "action": rng.integers(A, size=(T, B)),
+        "reward": rng.normal(size=(T, B)).astype(np.float32) * 3,
+    }
     goes_on = column["next_obs"][:-1, :, 0] == column["obs"][1:, :, 0]
     column["next_obs"][:-1][goes_on] = column["obs"][1:][goes_on]
-    notes = {"action_before": rng.integers(A, size=(T, B)), "reward_before": rng.normal(size=(T, B)).astype(np.float32)}
-    notes |= {"h": np.tanh(rng.normal(size=(T, B, H))).astype(np.float32)}
-    column, notes = ({name: torch.as_tensor(x) for name, x in part.items()} for part in (column, notes))
-    return Chunk(**column, notes=notes)
+    extras = {
+        "prev_action": rng.integers(A, size=(T, B)),
+        "prev_reward": rng.normal(size=(T, B)).astype(np.float32),
+    }
+    extras |= {"h": np.tanh(rng.normal(size=(T, B, H))).astype(np.float32)}
+    column, extras = (
+        {name: torch.as_tensor(x) for name, x in part.items()} for part in (column, extras)
+    )
+    return Chunk(**column, extras=extras)
 
 
 def cut(whole, rows):
-    return Chunk(**{name: x[rows] for name, x in whole.columns().items()}, notes={k: x[rows] for k, x in whole.notes.items()})
+    return Chunk(
+        **{name: x[rows] for name, x in whole.columns().items()},
+        extras={k: x[rows] for k, x in whole.extras.items()},
+    )
 
 
 def block(whole, k, unroll=UNROLL):
@@ -80,11 +104,11 @@ def replay_of(whole, written, alpha=1.0, beta=1.0):
     """A replay that has met so many blocks of a life; it has room for BLOCKS and a bit."""
     replay = Replay(BLOCKS * B * UNROLL + 5, B, UNROLL, LENGTH, alpha, beta)
     for k in range(written):
-        replay.add(block(whole, k), whole.notes["h"][k * UNROLL])
+        replay.add(block(whole, k), whole.extras["h"][k * UNROLL])
     return replay
 
 
-def draws(seed=0):
+def rng(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -98,14 +122,16 @@ def places(drawn, whole):
 
 def give(replay, whole, priority):
     """Set priorities {(block, b): p} of sequences, each found by drawing it."""
-    drawn = replay.sample(400, draws(9))
+    drawn = replay.sample(400, rng(9))
     index = dict(zip(places(drawn, whole), drawn.index.tolist(), strict=True))
-    replay.set_priority(torch.tensor([index[place] for place in priority]), torch.tensor(list(priority.values())))
+    replay.set_priority(
+        torch.tensor([index[place] for place in priority]), torch.tensor(list(priority.values()))
+    )
 
 
 def weights(replay, whole, number=400):
     """{(block, b): importance weight} of all that can be drawn, and nobody has two."""
-    drawn = replay.sample(number, draws(5))
+    drawn = replay.sample(number, rng(5))
     found = dict(zip(places(drawn, whole), drawn.weight.tolist(), strict=True))
     assert [found[place] for place in places(drawn, whole)] == drawn.weight.tolist()
     return found
@@ -120,7 +146,9 @@ def test_rescale_by_hand():
     y = torch.tensor([0.0, 1.003, -2.008, 0.20044, -99 - 9.999], dtype=torch.float64)
     torch.testing.assert_close(rescale(x), y, rtol=1e-12, atol=0)
     torch.testing.assert_close(unscale(y), x, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(rescale(x, 0.5), torch.tensor([0.0, 2.5, -6.0, 0.42, -99 - 4999.5], dtype=torch.float64))
+    torch.testing.assert_close(
+        rescale(x, 0.5), torch.tensor([0.0, 2.5, -6.0, 0.42, -99 - 4999.5], dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize(("kind", "rtol"), [(torch.float64, 1e-9), (torch.float32, 5e-4)])
@@ -135,7 +163,10 @@ def test_unscale_undoes_rescale_and_the_other_way_round(kind, rtol):
 
 def test_n_step_by_hand():
     # gamma 1/2, n 3: 1 + 2/2 + 4/4 + 80/8 = 13;  2 + 4/2 + 8/4 + 160/8 = 26
-    reward, value = torch.tensor([1.0, 2, 4, 8])[:, None], torch.tensor([1000.0, 2000, 4000, 80, 160])[:, None]
+    reward, value = (
+        torch.tensor([1.0, 2, 4, 8])[:, None],
+        torch.tensor([1000.0, 2000, 4000, 80, 160])[:, None],
+    )
     go = torch.zeros(4, 1, dtype=torch.bool)
     assert n_step(reward, go, value, 3, 0.5).flatten().tolist() == [13, 26]
     # n 1: r + v' / 2
@@ -170,26 +201,30 @@ def test_priorities_by_hand():
 
 @pytest.mark.parametrize("written", range(2, 2 * BLOCKS + 3))
 def test_a_drawn_sequence_is_what_was_lived(written):
-    """Its rows, its true successors, its notes and what follows; and all that can be drawn are those that are there whole."""
+    """Its rows, its true successors, its extras and what follows; and all that can be drawn are those that are there whole."""
     whole = life(written)
     replay = replay_of(whole, written)
     assert replay.ready
     assert replay.steps == min(written, BLOCKS) * UNROLL * B
-    drawn = replay.sample(400, draws())
+    drawn = replay.sample(400, rng())
     found = places(drawn, whole)
     for i, (k, b) in enumerate(found):
         t = k * UNROLL
         for name, column in drawn.chunk.columns().items():
             assert torch.equal(column[:, i], getattr(whole, name)[t : t + LENGTH - 1, b]), name
-        assert drawn.chunk.notes.keys() == whole.notes.keys()
-        for name, column in drawn.chunk.notes.items():
-            assert torch.equal(column[:, i], whole.notes[name][t : t + LENGTH - 1, b]), name
+        assert drawn.chunk.extras.keys() == whole.extras.keys()
+        for name, column in drawn.chunk.extras.items():
+            assert torch.equal(column[:, i], whole.extras[name][t : t + LENGTH - 1, b]), name
         for name, column in drawn.last.items():
-            assert torch.equal(column[0, i], (whole.columns() | whole.notes)[name][t + LENGTH - 1, b]), name
-        assert torch.equal(drawn.opening[i], whole.notes["h"][t, b])
-    assert drawn.last.keys() >= {"obs", "first", "action_before", "reward_before"}
+            assert torch.equal(
+                column[0, i], (whole.columns() | whole.extras)[name][t + LENGTH - 1, b]
+            ), name
+        assert torch.equal(drawn.opening[i], whole.extras["h"][t, b])
+    assert drawn.last.keys() >= {"obs", "first", "prev_action", "prev_reward"}
     # A block is gone when BLOCKS came after it; the newest has no block after it.
-    assert set(found) == set(itertools.product(range(max(0, written - BLOCKS), written - 1), range(B)))
+    assert set(found) == set(
+        itertools.product(range(max(0, written - BLOCKS), written - 1), range(B))
+    )
 
 
 def test_a_life_holds_every_case():
@@ -197,9 +232,17 @@ def test_a_life_holds_every_case():
     kinds = set()
     for whole in map(life, range(BLOCKS + 1, 2 * BLOCKS + 3)):
         for t, b in whole.done[:-1].nonzero().tolist():
-            place = "seam" if (t + 1) % (BLOCKS * UNROLL) == 0 else "boundary" if (t + 1) % UNROLL == 0 else "inside"
+            place = (
+                "seam"
+                if (t + 1) % (BLOCKS * UNROLL) == 0
+                else "boundary"
+                if (t + 1) % UNROLL == 0
+                else "inside"
+            )
             kinds.add((place, bool(whole.valid[t + 1, b]), bool(whole.terminated[t, b])))
-            assert torch.equal(whole.next_obs[t, b], whole.obs[t + 1, b]) == (not whole.valid[t + 1, b])
+            assert torch.equal(whole.next_obs[t, b], whole.obs[t + 1, b]) == (
+                not whole.valid[t + 1, b]
+            )
         goes_on = ~whole.done[:-1]
         assert torch.equal(whole.next_obs[:-1][goes_on], whole.obs[1:][goes_on])
         assert not (whole.done & ~whole.valid).any()
@@ -213,7 +256,7 @@ def test_nothing_can_be_drawn_before_the_second_block():
     for ready in (False, False, True):
         assert replay.ready == ready
         k = replay.steps // (UNROLL * B)
-        replay.add(block(whole, min(k, 1)), whole.notes["h"][0])
+        replay.add(block(whole, min(k, 1)), whole.extras["h"][0])
 
 
 def test_a_block_is_copied():
@@ -221,12 +264,14 @@ def test_a_block_is_copied():
     whole = life(3)
     mine = copy.deepcopy(whole)
     replay = replay_of(mine, 3)
-    for column in [*mine.columns().values(), *mine.notes.values()]:
+    for column in [*mine.columns().values(), *mine.extras.values()]:
         column.zero_()
-    drawn = replay.sample(50, draws())
+    drawn = replay.sample(50, rng())
     for i, (k, b) in enumerate(places(drawn, whole)):
-        assert torch.equal(drawn.chunk.next_obs[:, i], whole.next_obs[k * UNROLL : k * UNROLL + LENGTH - 1, b])
-        assert torch.equal(drawn.opening[i], whole.notes["h"][k * UNROLL, b])
+        assert torch.equal(
+            drawn.chunk.next_obs[:, i], whole.next_obs[k * UNROLL : k * UNROLL + LENGTH - 1, b]
+        )
+        assert torch.equal(drawn.opening[i], whole.extras["h"][k * UNROLL, b])
 
 
 def test_draws_go_by_priority_to_the_power_alpha():
@@ -235,7 +280,7 @@ def test_draws_go_by_priority_to_the_power_alpha():
     priority = {place: 4.0**i for i, place in enumerate(itertools.product(range(2), range(B)))}
     give(replay, whole, priority)
     number = 8000
-    drawn = places(replay.sample(number, draws(1)), whole)
+    drawn = places(replay.sample(number, rng(1)), whole)
     for i, place in enumerate(priority):
         p = 2.0**i / 255  # sqrt(4^i), and 1 + 2 + ... + 128
         assert abs(drawn.count(place) / number - p) < 5 * (p * (1 - p) / number) ** 0.5
@@ -253,7 +298,7 @@ def test_importance_weights_by_hand():
     expected = {(0, 0): 1.0, (0, 1): 0.577350, (0, 2): 0.5, (0, 3): 0.353553}
     assert weights(replay, whole) == pytest.approx(expected, abs=1e-6)
     # The largest of the batch, not of the replay: who is drawn alone weighs 1.
-    assert {replay.sample(1, draws(seed)).weight.item() for seed in range(20)} == {1.0}
+    assert {replay.sample(1, rng(seed)).weight.item() for seed in range(20)} == {1.0}
     # With alpha and beta as in the paper: (8 / 1)^(-0.9 * 0.6) = 2^-1.62
     replay.alpha, replay.beta = 0.9, 0.6
     assert weights(replay, whole)[0, 3] == pytest.approx(2**-1.62, abs=1e-6)
@@ -264,15 +309,17 @@ def test_new_sequences_have_the_highest_priority():
     whole = life(5)
     replay = replay_of(whole, 2)
     give(replay, whole, {(0, 0): 0.5, (0, 1): 5.0, (0, 2): 1.0, (0, 3): 2.0})
-    replay.add(block(whole, 2), whole.notes["h"][0])
-    expected = {(0, 0): 1.0, (0, 1): 0.1, (0, 2): 0.5, (0, 3): 0.25} | {(1, b): 0.1 for b in range(B)}
+    replay.add(block(whole, 2), whole.extras["h"][0])
+    expected = {(0, 0): 1.0, (0, 1): 0.1, (0, 2): 0.5, (0, 3): 0.25} | {
+        (1, b): 0.1 for b in range(B)
+    }
     assert weights(replay, whole) == pytest.approx(expected)
-    replay.add(block(whole, 3), whole.notes["h"][0])
+    replay.add(block(whole, 3), whole.extras["h"][0])
     assert weights(replay, whole) == pytest.approx(expected | {(2, b): 0.1 for b in range(B)})
     # Where all are small the new ones are still not smaller.
     timid = replay_of(whole, 2)
     give(timid, whole, {(0, b): 0.1 for b in range(B)})
-    timid.add(block(whole, 2), whole.notes["h"][0])
+    timid.add(block(whole, 2), whole.extras["h"][0])
     found = weights(timid, whole)
     assert max(found[1, b] for b in range(B)) <= found[0, 0] == 1.0
 
@@ -281,17 +328,17 @@ def test_a_sequence_without_error_can_still_be_drawn():
     whole = life(2)
     replay = replay_of(whole, 2)
     give(replay, whole, {(0, b): 0.0 for b in range(B)})
-    assert set(places(replay.sample(200, draws()), whole)) == set(itertools.product([0], range(B)))
+    assert set(places(replay.sample(200, rng()), whole)) == set(itertools.product([0], range(B)))
 
 
 def test_a_late_priority_does_not_bring_back_what_was_overwritten():
     """Drawn, then overwritten by the newest block, then judged: its slot now begins a sequence whose end is not there yet."""
     whole = life(2 * BLOCKS)
     replay = replay_of(whole, BLOCKS)
-    drawn = replay.sample(400, draws())
-    replay.add(block(whole, BLOCKS), whole.notes["h"][0])
+    drawn = replay.sample(400, rng())
+    replay.add(block(whole, BLOCKS), whole.extras["h"][0])
     replay.set_priority(drawn.index, torch.full((400,), 2.0))
-    found = set(places(replay.sample(400, draws(1)), whole))
+    found = set(places(replay.sample(400, rng(1)), whole))
     assert found == set(itertools.product(range(1, BLOCKS), range(B)))
 
 
@@ -303,7 +350,12 @@ def through_a_file(state):
 
 
 def same(one, other):
-    parts = [(one.chunk.columns() | one.chunk.notes | one.last, other.chunk.columns() | other.chunk.notes | other.last)]
+    parts = [
+        (
+            one.chunk.columns() | one.chunk.extras | one.last,
+            other.chunk.columns() | other.chunk.extras | other.last,
+        )
+    ]
     parts += [({"o": x.opening, "i": x.index, "w": x.weight} for x in (one, other))]
     return all(torch.equal(a[name], b[name]) for a, b in parts for name in a)
 
@@ -314,16 +366,20 @@ def test_a_restored_replay_goes_on_alike(written, carried):
     whole, other = life(2 * BLOCKS + 2), life(2 * BLOCKS + 2, seed=1)
     replay, twin = replay_of(whole, written), replay_of(other, 0)
     if replay.ready:
-        drawn = replay.sample(30, draws(2))
-        replay.set_priority(drawn.index, torch.rand(30, generator=draws(3)) * 9)
+        drawn = replay.sample(30, rng(2))
+        replay.set_priority(drawn.index, torch.rand(30, generator=rng(3)) * 9)
     twin.load_state_dict(carried(replay.state_dict()))
     for k in range(written, written + 3):
-        assert (twin.ready, twin.steps, twin.written) == (replay.ready, replay.steps, replay.written)
+        assert (twin.ready, twin.steps, twin.written) == (
+            replay.ready,
+            replay.steps,
+            replay.written,
+        )
         if twin.ready:
-            assert same(replay.sample(60, draws(4)), twin.sample(60, draws(4)))
+            assert same(replay.sample(60, rng(4)), twin.sample(60, rng(4)))
         for one in (replay, twin):
-            one.add(block(whole, k), whole.notes["h"][k * UNROLL])
-    assert same(replay.sample(60, draws(4)), twin.sample(60, draws(4)))
+            one.add(block(whole, k), whole.extras["h"][k * UNROLL])
+    assert same(replay.sample(60, rng(4)), twin.sample(60, rng(4)))
 
 
 def test_a_restored_replay_is_on_its_own():
@@ -332,15 +388,15 @@ def test_a_restored_replay_is_on_its_own():
     replay, twin = replay_of(whole, BLOCKS), replay_of(whole, 0)
     state = replay.state_dict()
     twin.load_state_dict(state)
-    expected = replay.sample(60, draws(4))
+    expected = replay.sample(60, rng(4))
     for k in range(BLOCKS, BLOCKS + 3):
-        twin.add(block(other, k), other.notes["h"][k * UNROLL])
-    twin.set_priority(twin.sample(60, draws(4)).index, torch.rand(60, generator=draws(3)))
-    assert same(replay.sample(60, draws(4)), expected)
-    replay.set_priority(expected.index, torch.rand(60, generator=draws(3)))
+        twin.add(block(other, k), other.extras["h"][k * UNROLL])
+    twin.set_priority(twin.sample(60, rng(4)).index, torch.rand(60, generator=rng(3)))
+    assert same(replay.sample(60, rng(4)), expected)
+    replay.set_priority(expected.index, torch.rand(60, generator=rng(3)))
     third = replay_of(whole, 0)
     third.load_state_dict(state)
-    assert same(third.sample(60, draws(4)), expected)
+    assert same(third.sample(60, rng(4)), expected)
 
 
 def test_a_break_between_blocks_is_no_transition():
@@ -349,23 +405,30 @@ def test_a_break_between_blocks_is_no_transition():
     A row that has a successor must not get another episode's first frame for it, nor its rewards.
     """
     whole, other = life(4), life(4, seed=3)
-    replay, at = replay_of(whole, 2), where(whole) | {x + 1000: place for x, place in where(other).items()}
+    replay, at = (
+        replay_of(whole, 2),
+        where(whole) | {x + 1000: place for x, place in where(other).items()},
+    )
     for k in range(2):
         anew = block(other, k)
         obs, next_obs = anew.obs.clone(), anew.next_obs.clone()
         obs[..., 0] += 1000
         next_obs[..., 0] += 1000
-        replay.add(replace(anew, obs=obs, next_obs=next_obs), other.notes["h"][k * UNROLL])
+        replay.add(replace(anew, obs=obs, next_obs=next_obs), other.extras["h"][k * UNROLL])
     assert not whole.done[2 * UNROLL - 1].all()
-    drawn = replay.sample(400, draws())
+    drawn = replay.sample(400, rng())
     for i in range(400):
         for t in range(LENGTH - 1):
             if drawn.chunk.valid[t, i]:
                 x = drawn.chunk.obs[t, i, 0].item()
                 row, b = at[x]
                 lived = whole if x < 1000 else other
-                assert drawn.chunk.next_obs[t, i, 0] == lived.next_obs[row, b, 0] + 1000 * (x >= 1000)
-                after = drawn.chunk.first[t + 1, i] if t + 1 < LENGTH - 1 else drawn.last["first"][0, i]
+                assert drawn.chunk.next_obs[t, i, 0] == lived.next_obs[row, b, 0] + 1000 * (
+                    x >= 1000
+                )
+                after = (
+                    drawn.chunk.first[t + 1, i] if t + 1 < LENGTH - 1 else drawn.last["first"][0, i]
+                )
                 assert not after or drawn.chunk.done[t, i]
 
 
@@ -374,7 +437,7 @@ def test_pairs_are_neighbours_of_one_episode(written):
     whole = life(written)
     at, end = where(whole), written * UNROLL
     start = max(0, written - BLOCKS) * UNROLL
-    one, two = replay_of(whole, written).pairs(6000, draws())
+    one, two = replay_of(whole, written).pairs(6000, rng())
     assert one.dtype == two.dtype == torch.float32
     found = {(at[x[0].item()], at[y[0].item()]) for x, y in zip(one, two, strict=True)}
     allowed = {
@@ -383,7 +446,9 @@ def test_pairs_are_neighbours_of_one_episode(written):
         if t + apart < end and not whole.first[t + 1 : t + apart + 1, b].any()
     }
     assert found <= allowed
-    assert found >= {pair for pair in allowed if pair[0][0] + 2 < end}  # all of them, but for the very last
+    assert found >= {
+        pair for pair in allowed if pair[0][0] + 2 < end
+    }  # all of them, but for the very last
     assert 0.2 * 6000 < len(one) < 6000
 
 
@@ -391,10 +456,13 @@ def test_pairs_never_hold_what_was_not_written():
     whole = life(2, unroll=1)
     replay = Replay(9 * B, B, 1, 2, 1.0, 1.0)
     for k in range(2):
-        replay.add(replace(block(whole, k, 1), first=torch.zeros(1, B, dtype=torch.bool)), whole.notes["h"][k])
+        replay.add(
+            replace(block(whole, k, 1), first=torch.zeros(1, B, dtype=torch.bool)),
+            whole.extras["h"][k],
+        )
     assert replay.ready
     replay.columns["obs"][2:], replay.columns["first"][2:] = torch.nan, False
-    assert all(x.isfinite().all() for x in replay.pairs(50, draws()))
+    assert all(x.isfinite().all() for x in replay.pairs(50, rng()))
 
 
 def test_an_atari_step_takes_its_bytes():
@@ -404,16 +472,20 @@ def test_an_atari_step_takes_its_bytes():
     config = DQNConfig(hidden=3, burn_in=0, unroll=2, n_step=1, replay=3 * 2 * 2)
     agent = DQN((4, 84, 84), spaces.Discrete(3), 2, config, 0, frame=1)
     no = torch.zeros(2, 2, dtype=torch.bool)
-    frames = torch.randint(256, (3, 2, 4, 84, 84), dtype=torch.uint8, generator=draws())
-    notes = {"h": torch.zeros(2, 2, 3), "action_before": no.long(), "reward_before": no.float()}
+    frames = torch.randint(256, (3, 2, 4, 84, 84), dtype=torch.uint8, generator=rng())
+    extras = {"h": torch.zeros(2, 2, 3), "prev_action": no.long(), "prev_reward": no.float()}
     for part in (slice(0, 2), slice(0, 2)):
-        agent.remember(Chunk(frames[part], no.long(), no.float(), frames[1:], no, no, no, ~no, notes))
+        agent.remember(
+            Chunk(frames[part], no.long(), no.float(), frames[1:], no, no, no, ~no, extras)
+        )
     assert agent.replay.bytes_per_step == 84 * 84 + 8 + 4 + 4 + 8 + 4 + 3 * 4 // 2
-    drawn = agent.replay.sample(9, draws())
+    drawn = agent.replay.sample(9, rng())
     assert drawn.chunk.obs.dtype == torch.uint8
     assert drawn.chunk.obs.shape == (2, 9, 1, 84, 84)
     newest = frames[:2, :, -1:]
-    assert all(any(torch.equal(drawn.chunk.obs[:, i], newest[:, b]) for b in range(2)) for i in range(9))
+    assert all(
+        any(torch.equal(drawn.chunk.obs[:, i], newest[:, b]) for b in range(2)) for i in range(9)
+    )
 
 
 # --- the network ------------------------------------------------------------------------------------------------------------
@@ -439,12 +511,17 @@ def values(w, obs, before, reward, first, h):
     """Q (A,) and h' of one step."""
     if first:
         h = np.zeros_like(h)
-    x = relu(w["look.0.2.weight"] @ relu(w["look.0.0.weight"] @ obs + w["look.0.0.bias"]) + w["look.0.2.bias"])
+    x = relu(
+        w["look.0.2.weight"] @ relu(w["look.0.0.weight"] @ obs + w["look.0.0.bias"])
+        + w["look.0.2.bias"]
+    )
     actions = len(w["advantage.2.weight"])
     known = np.array([float(a == before and not first) for a in range(actions)])
     h = gru(w, np.concatenate([x, known, [0.0 if first else reward]]), h)
     advantage = w["advantage.2.weight"] @ relu(w["advantage.0.weight"] @ h + w["advantage.0.bias"])
-    value = w["value.2.weight"] @ relu(w["value.0.weight"] @ h + w["value.0.bias"]) + w["value.2.bias"]
+    value = (
+        w["value.2.weight"] @ relu(w["value.0.weight"] @ h + w["value.0.bias"]) + w["value.2.bias"]
+    )
     return value[0] + advantage - sum(advantage) / actions, h
 
 
@@ -455,7 +532,9 @@ def numbers(net):
 def through(net, rows, k, h):
     """Q (T, A) and h (T, H) of one column of rows, step by step in NumPy."""
     w, h, found = numbers(net), np.asarray(torch.as_tensor(h).tolist()), []
-    columns = [rows[name][:, k].double().numpy() for name in ("obs", "action_before", "reward_before", "first")]
+    columns = [
+        rows[name][:, k].double().numpy() for name in ("obs", "prev_action", "prev_reward", "first")
+    ]
     for row in zip(*columns, strict=True):
         q, h = values(w, *row, h)
         found.append((q, h))
@@ -472,21 +551,31 @@ def shake(net, seed):
 
 def net_and_rows(seed=0):
     net, whole = shake(QNet((OBS,), A, H).double(), seed), life(2, seed)
-    rows = {"obs": whole.obs, "first": whole.first} | {name: whole.notes[name] for name in ("action_before", "reward_before")}
-    return net, {name: x.double() if x.is_floating_point() else x for name, x in rows.items()}, whole.notes["h"][0].double()
+    rows = {"obs": whole.obs, "first": whole.first} | {
+        name: whole.extras[name] for name in ("prev_action", "prev_reward")
+    }
+    return (
+        net,
+        {name: x.double() if x.is_floating_point() else x for name, x in rows.items()},
+        whole.extras["h"][0].double(),
+    )
 
 
 @pytest.mark.parametrize("resets", ["none", "some", "all"])
 def test_unroll_is_torchs_cell_step_by_step(resets):
     torch.manual_seed(0)
-    cell, x, h0 = nn.GRUCell(5, H).double(), torch.randn(11, 3, 5).double(), torch.randn(3, H).double()
+    cell, x, h0 = (
+        nn.GRUCell(5, H).double(),
+        torch.randn(11, 3, 5).double(),
+        torch.randn(3, H).double(),
+    )
     share = {"none": 0.0, "some": 0.4, "all": 1.0}[resets]
-    first = torch.rand(11, 3, generator=draws(1)) < share
+    first = torch.rand(11, 3, generator=rng(1)) < share
     h, expected = h0, []
     for t in range(11):
         h = cell(x[t], torch.where(first[t][:, None], 0.0, h))
         expected.append(h)
-    found = unroll(cell, x, first, h0)
+    found = run_gru(cell, x, first, h0)
     torch.testing.assert_close(found, torch.stack(expected), rtol=1e-12, atol=1e-12)
     # and its gradient
     for one, other in zip(
@@ -499,8 +588,15 @@ def test_unroll_is_torchs_cell_step_by_step(resets):
 
 def test_what_is_wiped_may_be_anything():
     """The state after a row that never happened is wiped, and not multiplied by zero: it may be infinite."""
-    cell, x, first = nn.GRUCell(5, H), torch.randn(2, 3, 5, generator=draws()), torch.tensor([[True] * 3, [False] * 3])
-    assert torch.equal(unroll(cell, x, first, torch.full((3, H), torch.nan)), unroll(cell, x, first, torch.zeros(3, H)))
+    cell, x, first = (
+        nn.GRUCell(5, H),
+        torch.randn(2, 3, 5, generator=rng()),
+        torch.tensor([[True] * 3, [False] * 3]),
+    )
+    assert torch.equal(
+        run_gru(cell, x, first, torch.full((3, H), torch.nan)),
+        run_gru(cell, x, first, torch.zeros(3, H)),
+    )
 
 
 def test_the_network_is_its_formula():
@@ -519,8 +615,8 @@ def test_an_episode_begins_without_a_past():
     for begins in (True, False):
         rows["first"][:] = begins
         q, _ = net(rows, h)
-        others = [(rows | {"action_before": (rows["action_before"] + 1) % A}, h)]
-        others += [(rows | {"reward_before": rows["reward_before"] + 1}, h), (rows, h + 1)]
+        others = [(rows | {"prev_action": (rows["prev_action"] + 1) % A}, h)]
+        others += [(rows | {"prev_reward": rows["prev_reward"] + 1}, h), (rows, h + 1)]
         for other in others:
             assert torch.equal(net(*other)[0], q) == begins
 
@@ -532,7 +628,12 @@ def test_duelling_heads():
     torch.testing.assert_close(q.mean(-1, keepdim=True), net.value(states), rtol=1e-9, atol=1e-11)
     advantage = net.advantage(states)
     assert advantage.mean(-1).abs().max() > 1e-3
-    torch.testing.assert_close(q - q.mean(-1, keepdim=True), advantage - advantage.mean(-1, keepdim=True), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        q - q.mean(-1, keepdim=True),
+        advantage - advantage.mean(-1, keepdim=True),
+        rtol=1e-9,
+        atol=1e-11,
+    )
     assert net.advantage[-1].bias is None
 
 
@@ -550,7 +651,13 @@ def test_step_by_step_is_all_at_once():
 
 
 def agent_of(obs=OBS, space=None, num_envs=B, seed=0, **options):
-    config = {"hidden": H, "burn_in": BURN, "unroll": UNROLL, "n_step": STEPS, "replay": BLOCKS * num_envs * UNROLL} | options
+    config = {
+        "hidden": H,
+        "burn_in": BURN,
+        "unroll": UNROLL,
+        "n_step": STEPS,
+        "replay": BLOCKS * num_envs * UNROLL,
+    } | options
     agent = DQN((obs,), space or spaces.Discrete(A), num_envs, DQNConfig(**config), seed, 1)
     shake(agent.net, seed)
     shake(agent.target, seed + 1)  # not the same network
@@ -572,11 +679,11 @@ def test_the_ladder_of_epsilons():
     agent = agent_of()
     # 0.4^1, 0.4^2, ..., 0.4^8
     eight = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
-    assert agent.ladder(8).tolist() == pytest.approx(eight, rel=1e-5)
-    ladder = agent.ladder(128).tolist()
-    assert (ladder[0], ladder[-1]) == pytest.approx((0.4, 0.00065536), rel=1e-5)
-    assert ladder[10] == pytest.approx(0.4 ** (1 + 70 / 127), rel=1e-5)
-    assert agent.ladder(1).tolist() == pytest.approx([0.4])
+    assert agent.epsilons(8).tolist() == pytest.approx(eight, rel=1e-5)
+    epsilons = agent.epsilons(128).tolist()
+    assert (epsilons[0], epsilons[-1]) == pytest.approx((0.4, 0.00065536), rel=1e-5)
+    assert epsilons[10] == pytest.approx(0.4 ** (1 + 70 / 127), rel=1e-5)
+    assert agent.epsilons(1).tolist() == pytest.approx([0.4])
     assert DQNConfig().epsilon_eval == 0.001
 
 
@@ -584,11 +691,19 @@ def test_the_ladder_of_epsilons():
 def test_each_environment_explores_with_its_own_epsilon(how):
     agent = agent_of(space=spaces.Discrete(A, start=5), epsilon=0.5, epsilon_eval=0.25)
     agent.net = Decided()
-    options = {"explore": {}, "evaluate": {"explore": False}, "greedy": {"explore": False, "greedy": True}}[how]
+    options = {
+        "explore": {},
+        "evaluate": {"explore": False},
+        "greedy": {"explore": False, "greedy": True},
+    }[how]
     obs, first, number = torch.zeros(B, OBS), torch.zeros(B, dtype=torch.bool), 3000
     actions = torch.stack([agent.act(obs, first, {}, **options)[0] for _ in range(number)])
     # 0.5^1, 0.5^(1 + 7/3), 0.5^(1 + 14/3), 0.5^8; a random action is another one 8 times in 9
-    epsilon = {"explore": [0.5, 0.5 ** (10 / 3), 0.5 ** (17 / 3), 0.5**8], "evaluate": [0.25] * B, "greedy": [0.0] * B}[how]
+    epsilon = {
+        "explore": [0.5, 0.5 ** (10 / 3), 0.5 ** (17 / 3), 0.5**8],
+        "evaluate": [0.25] * B,
+        "greedy": [0.0] * B,
+    }[how]
     for b, e in enumerate(epsilon):
         p = e * 8 / 9
         assert abs((actions[:, b] != 5 + 3).float().mean() - p) <= 5 * (p * (1 - p) / number) ** 0.5
@@ -603,10 +718,15 @@ def test_each_environment_explores_with_its_own_epsilon(how):
 def test_what_an_agent_feels():
     agent = agent_of(space=spaces.Discrete(A, start=5), int_coef=0.25)
     memo, reward = agent.start(2), torch.tensor([1.0, -2.0])
-    felt = agent.feel(memo, torch.tensor([5, 13]), reward, torch.tensor([8.0, 4.0]))
-    assert felt["action_before"].tolist() == [0, 8]
-    assert felt["reward_before"].tolist() == [3.0, -1.0]  # 1 + 8/4, -2 + 4/4
-    assert agent.feel(memo, torch.tensor([5, 13]), reward, None)["reward_before"].tolist() == [1.0, -2.0]
+    felt = agent.observe_reward(memo, torch.tensor([5, 13]), reward, torch.tensor([8.0, 4.0]))
+    assert felt["prev_action"].tolist() == [0, 8]
+    assert felt["prev_reward"].tolist() == [3.0, -1.0]  # 1 + 8/4, -2 + 4/4
+    assert agent.observe_reward(memo, torch.tensor([5, 13]), reward, None)[
+        "prev_reward"
+    ].tolist() == [
+        1.0,
+        -2.0,
+    ]
 
 
 def counters(num_envs):
@@ -615,12 +735,17 @@ def counters(num_envs):
     return Gymnasium("Counter-v0", num_envs, 0, mode=AutoresetMode.NEXT_STEP)
 
 
-@pytest.mark.parametrize("world", [lambda n: make_vec("ToyTMaze-v0", n, 0), counters], ids=["tmaze", "counter"])
+@pytest.mark.parametrize(
+    "world", [lambda n: make_vec("ToyTMaze-v0", n, 0), counters], ids=["tmaze", "counter"]
+)
 @pytest.mark.parametrize("curious", [False, True])
 @pytest.mark.parametrize("random", [False, True])
 def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
     """With unmoved weights: from the stored opening on, as if the whole episode had been read again from its beginning."""
-    env, U = world(B), 7  # a counter that counts five steps and one that never happened would begin with every block of six
+    env, U = (
+        world(B),
+        7,
+    )  # a counter that counts five steps and one that never happened would begin with every block of six
     agent = agent_of(env.obs_shape[0], env.action_space, unroll=U, replay=BLOCKS * B * U)
     bonus = None
     if curious:
@@ -628,28 +753,38 @@ def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
         bonus = ReplayedBonus("lwm", env.obs_shape, B, config, 0, env.action_space)
         bonus.scaler.absorb(torch.tensor([0.0, 2.0]))
     env.action_space.seed(0)
-    actor, loop, chunks = RandomAgent(env, agent) if random else agent, Loop.begin(env, bonus), []
+    actor, loop, chunks = (
+        RandomAgent(env, agent) if random else agent,
+        RunnerState.reset(env, bonus),
+        [],
+    )
     for _ in range(BLOCKS - 1):
         chunks.append(collect(env, actor, loop, U, bonus)[0])
         actor.remember(chunks[-1])
     action, reward, first, obs, valid = (
-        torch.cat([getattr(c, name) for c in chunks]) for name in ("action", "reward", "first", "obs", "valid")
+        torch.cat([getattr(c, name) for c in chunks])
+        for name in ("action", "reward", "first", "obs", "valid")
     )
     done = torch.cat([c.done for c in chunks])
     assert torch.equal(first[1:], (done | ~valid)[:-1])  # also behind a row that never happened
     assert first[0].all()
     if curious:
-        r_int = torch.cat([c.notes["r_int"] for c in chunks])
+        r_int = torch.cat([c.extras["r_int"] for c in chunks])
         assert r_int.abs().max() > 0.1
         reward = reward + 0.1 * r_int
-    before = {"action_before": action.roll(1, 0), "reward_before": reward.roll(1, 0)}  # the last one stands before a first
+    before = {
+        "prev_action": action.roll(1, 0),
+        "prev_reward": reward.roll(1, 0),
+    }  # the last one stands before a first
     whole = {"obs": obs, "first": first} | before
-    drawn = agent.replay.sample(60, draws())
-    past = {"obs": drawn.chunk.obs, "first": drawn.chunk.first} | drawn.chunk.notes
-    old, new = ({name: x[part] for name, x in past.items()} for part in (slice(BURN), slice(BURN, None)))
-    h = agent.burnt_in(agent.net, old, drawn.opening)
+    drawn = agent.replay.sample(60, rng())
+    past = {"obs": drawn.chunk.obs, "first": drawn.chunk.first} | drawn.chunk.extras
+    old, new = (
+        {name: x[part] for name, x in past.items()} for part in (slice(BURN), slice(BURN, None))
+    )
+    h = agent.burn_in_state(agent.net, old, drawn.opening)
     q, _ = agent.net(new, h)
-    from_nothing = agent.burnt_in(agent.net, old, torch.zeros_like(drawn.opening))
+    from_nothing = agent.burn_in_state(agent.net, old, torch.zeros_like(drawn.opening))
     mattered = 0
     for b in range(B):
         expected_q, expected_h = through(agent.net, whole, b, np.zeros(H))
@@ -661,7 +796,9 @@ def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
                     mattered += not torch.allclose(h[i], from_nothing[i], atol=1e-3)
                 lived = valid[t + BURN : t + BURN + U + STEPS - 1, b]
                 expected = expected_q[t + BURN : t + BURN + U + STEPS - 1]
-                np.testing.assert_allclose(q[:, i][lived].detach(), expected[lived], rtol=1e-4, atol=1e-4)
+                np.testing.assert_allclose(
+                    q[:, i][lived].detach(), expected[lived], rtol=1e-4, atol=1e-4
+                )
     assert mattered > 0
     assert valid.all() == (world is not counters)
 
@@ -672,11 +809,13 @@ def test_a_replayed_action_is_the_action_that_was_taken():
     agent, whole = agent_of(space=space), life(3)
     config = BonusConfig(lwm=LWMConfig(n=3, inputs=4, hidden=5))
     bonus = ReplayedBonus("lwm", (OBS,), B, config, 0, space)
-    whole = replace(whole, action=whole.action + 2, first=torch.ones_like(whole.first))  # every step by itself
+    whole = replace(
+        whole, action=whole.action + 2, first=torch.ones_like(whole.first)
+    )  # every step by itself
     for k in range(3):
         agent.remember(block(whole, k))
     acting, _, _ = bonus(whole, bonus.start())
-    drawn = agent.replay.sample(20, draws())
+    drawn = agent.replay.sample(20, rng())
     replayed, _, _ = bonus(drawn.chunk, bonus.start(20))
     for i, (k, b) in enumerate(places(drawn, whole)):
         expected = acting[k * UNROLL : k * UNROLL + LENGTH - 1, b]
@@ -702,7 +841,7 @@ def h_inverse(y):
 def errors(agent, drawn, r_int):
     """Q(s, a) - h(r + g r' + ... + g^n h^-1(Q_target(s^n, argmax Q(s^n)))), (unroll, K), in loops."""
     c, chunk = agent.config, drawn.chunk
-    rows = {"obs": chunk.obs, "first": chunk.first} | chunk.notes
+    rows = {"obs": chunk.obs, "first": chunk.first} | chunk.extras
     rows = {name: torch.cat([x, drawn.last[name]]) for name, x in rows.items()}
     reward, done = chunk.reward.double().numpy(), chunk.done.numpy()
     reward = reward if r_int is None else reward + c.int_coef * r_int.double().numpy()
@@ -726,8 +865,14 @@ def with_junk(whole, junk):
     """A life whose rows that never happened hold something else."""
     hole = ~whole.valid
     obs, next_obs = (torch.where(hole[..., None], junk, x) for x in (whole.obs, whole.next_obs))
-    notes = whole.notes | {"reward_before": torch.where(hole, junk, whole.notes["reward_before"])}
-    return replace(whole, obs=obs, next_obs=next_obs, reward=torch.where(hole, junk, whole.reward), notes=notes)
+    extras = whole.extras | {"prev_reward": torch.where(hole, junk, whole.extras["prev_reward"])}
+    return replace(
+        whole,
+        obs=obs,
+        next_obs=next_obs,
+        reward=torch.where(hole, junk, whole.reward),
+        extras=extras,
+    )
 
 
 def lesson(seed=0, K=6, curious=True, junk=None, **options):
@@ -736,10 +881,14 @@ def lesson(seed=0, K=6, curious=True, junk=None, **options):
     whole = whole if junk is None else with_junk(whole, junk)
     for k in range(BLOCKS + 2):
         agent.remember(block(whole, k))
-    known = agent.replay.sample(200, draws(8))
-    agent.replay.set_priority(known.index, torch.rand(200, generator=draws(7)) * 5 + 0.1)  # so that weights differ
-    drawn = agent.replay.sample(K, draws(seed))
-    r_int = torch.where(drawn.chunk.valid, drawn.chunk.obs[..., 1] * 9, 0.0)  # the same for who is drawn twice
+    known = agent.replay.sample(200, rng(8))
+    agent.replay.set_priority(
+        known.index, torch.rand(200, generator=rng(7)) * 5 + 0.1
+    )  # so that weights differ
+    drawn = agent.replay.sample(K, rng(seed))
+    r_int = torch.where(
+        drawn.chunk.valid, drawn.chunk.obs[..., 1] * 9, 0.0
+    )  # the same for who is drawn twice
     return agent, drawn, r_int if curious else None
 
 
@@ -750,9 +899,14 @@ def doubled(agent, drawn, r_int):
     def wide(x):
         return x.double() if x.is_floating_point() else x
 
-    columns, notes = ({name: wide(x) for name, x in part.items()} for part in (drawn.chunk.columns(), drawn.chunk.notes))
+    columns, extras = (
+        {name: wide(x) for name, x in part.items()}
+        for part in (drawn.chunk.columns(), drawn.chunk.extras)
+    )
     last = {name: wide(x) for name, x in drawn.last.items()}
-    drawn = replace(drawn, chunk=Chunk(**columns, notes=notes), last=last, opening=drawn.opening.double())
+    drawn = replace(
+        drawn, chunk=Chunk(**columns, extras=extras), last=last, opening=drawn.opening.double()
+    )
     return agent, drawn, None if r_int is None else r_int.double()
 
 
@@ -762,7 +916,10 @@ def doubled(agent, drawn, r_int):
 def test_errors_are_the_double_n_step_rescaled_ones(burn_in, n, curious):
     for seed in range(2):
         agent, drawn, r_int = doubled(*lesson(seed, curious=curious, burn_in=burn_in, n_step=n))
-        expected, valid = errors(agent, drawn, r_int), drawn.chunk.valid[burn_in : burn_in + UNROLL].numpy()
+        expected, valid = (
+            errors(agent, drawn, r_int),
+            drawn.chunk.valid[burn_in : burn_in + UNROLL].numpy(),
+        )
         found = agent.errors(drawn, r_int).detach().numpy()
         assert found.shape == (UNROLL, 6)
         assert not valid.all()
@@ -772,7 +929,7 @@ def test_errors_are_the_double_n_step_rescaled_ones(burn_in, n, curious):
 def test_the_batch_of_errors_has_every_case():
     """The two networks disagree about the best action, and windows end inside and behind them."""
     agent, drawn, _ = lesson()
-    rows = {"obs": drawn.chunk.obs, "first": drawn.chunk.first} | drawn.chunk.notes
+    rows = {"obs": drawn.chunk.obs, "first": drawn.chunk.first} | drawn.chunk.extras
     best, other = (net(rows, drawn.opening)[0].argmax(2) for net in (agent.net, agent.target))
     assert (best != other).any()
     ends = drawn.chunk.done[BURN:].unfold(0, STEPS, 1)  # (UNROLL, K, STEPS)
@@ -791,7 +948,12 @@ def test_nothing_is_learnt_from_the_burn_in_nor_from_the_target():
     agent.errors(seen, r_int).square().sum().backward()
     assert opening.grad is None
     assert not obs.grad[:BURN].any()
-    assert obs.grad[BURN : BURN + UNROLL].flatten(2).any(2)[drawn.chunk.valid[BURN : BURN + UNROLL]].all()
+    assert (
+        obs.grad[BURN : BURN + UNROLL]
+        .flatten(2)
+        .any(2)[drawn.chunk.valid[BURN : BURN + UNROLL]]
+        .all()
+    )
     assert not obs.grad[BURN + UNROLL :].any()  # there only the target looks
     assert all(p.grad is None for p in agent.target.parameters())
 
@@ -801,13 +963,21 @@ def test_the_loss_sums_over_time_and_averages_over_weighted_sequences():
     error, valid = errors(agent, drawn, r_int), drawn.chunk.valid[BURN : BURN + UNROLL].numpy()
     total = 0.0
     for k in range(6):
-        total += drawn.weight[k].item() * sum(error[i, k] ** 2 for i in range(UNROLL) if valid[i, k]) / 6
+        total += (
+            drawn.weight[k].item() * sum(error[i, k] ** 2 for i in range(UNROLL) if valid[i, k]) / 6
+        )
     twin = copy.deepcopy(agent)
     metrics = agent.learn(drawn, r_int)
     assert metrics["losses/td"] == pytest.approx(total, rel=1e-4)
     # its gradient, which is not clipped here
     mask = torch.as_tensor(valid)
-    loss = sum(w * e[m].square().sum() for w, e, m in zip(drawn.weight, twin.errors(drawn, r_int).T, mask.T, strict=True)) / 6
+    loss = (
+        sum(
+            w * e[m].square().sum()
+            for w, e, m in zip(drawn.weight, twin.errors(drawn, r_int).T, mask.T, strict=True)
+        )
+        / 6
+    )
     gradient = torch.autograd.grad(loss, list(twin.net.parameters()))
     norm = sum(g.square().sum().item() for g in gradient) ** 0.5
     assert metrics["losses/grad_norm"] == pytest.approx(norm, rel=1e-3)
@@ -827,8 +997,12 @@ def test_an_update_is_adam_on_the_clipped_gradient_and_the_target_follows(clip):
     assert norm == pytest.approx(1e-2, rel=1e-3) if clip < 1 else norm > 1
     moved, followed = numbers(agent.net), numbers(agent.target)
     for name, g in gradient.items():
-        np.testing.assert_allclose(moved[name], net[name] - 0.25 * g / (abs(g) + 0.5), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(followed[name], 0.875 * target[name] + 0.125 * moved[name], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            moved[name], net[name] - 0.25 * g / (abs(g) + 0.5), rtol=1e-4, atol=1e-5
+        )
+        np.testing.assert_allclose(
+            followed[name], 0.875 * target[name] + 0.125 * moved[name], rtol=1e-4, atol=1e-5
+        )
     assert DQNConfig().target_rate == 0.005
 
 
@@ -840,7 +1014,9 @@ def test_learning_sets_the_priorities_of_what_was_drawn_and_of_nothing_else():
     after = agent.replay.priority.flatten()
     for k, index in enumerate(drawn.index.tolist()):
         lived = error[valid[:, k], k]
-        assert after[index].item() == pytest.approx(0.9 * lived.max() + 0.1 * lived.mean(), rel=1e-4)
+        assert after[index].item() == pytest.approx(
+            0.9 * lived.max() + 0.1 * lived.mean(), rel=1e-4
+        )
     others = ~torch.isin(torch.arange(len(after)), drawn.index)
     assert others.sum() > B
     assert torch.equal(after[others], before[others])
@@ -848,7 +1024,9 @@ def test_learning_sets_the_priorities_of_what_was_drawn_and_of_nothing_else():
 
 @pytest.mark.parametrize("junk", [7.0, 1e30, torch.nan])
 def test_rows_that_never_happened_teach_nothing(junk):
-    (agent, drawn, r_int), (twin, other, r_other) = (lesson(K=30, junk=filling) for filling in (0.0, junk))
+    (agent, drawn, r_int), (twin, other, r_other) = (
+        lesson(K=30, junk=filling) for filling in (0.0, junk)
+    )
     assert torch.equal(drawn.index, other.index)
     hole = ~other.chunk.valid
     assert hole[:BURN].any()
@@ -856,5 +1034,8 @@ def test_rows_that_never_happened_teach_nothing(junk):
     assert (drawn.last["obs"] != other.last["obs"]).any()  # in the row after the last, too
     calm, wild = agent.learn(drawn, r_int), twin.learn(other, r_other)
     assert wild == pytest.approx(calm, rel=1e-5)
-    assert all(torch.allclose(x, y, atol=1e-6) for x, y in zip(agent.net.parameters(), twin.net.parameters(), strict=True))
+    assert all(
+        torch.allclose(x, y, atol=1e-6)
+        for x, y in zip(agent.net.parameters(), twin.net.parameters(), strict=True)
+    )
     assert torch.allclose(agent.replay.priority, twin.replay.priority, atol=1e-5)

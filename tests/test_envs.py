@@ -9,9 +9,9 @@ from gymnasium.vector import AutoresetMode
 
 from surprise_memory import Bonus, BonusConfig, MemoryConfig, RNDConfig, UserError
 from surprise_memory.envs import TOY, list_envs, make_vec
-from surprise_memory.envs.base import Transitions, to_arrays
+from surprise_memory.envs.base import AutoresetAdapter, to_arrays
 from surprise_memory.envs.gymnasium import Gymnasium
-from surprise_memory.train import Loop, collect
+from surprise_memory.training.loop import RunnerState, collect
 
 SMALL = BonusConfig(rnd=RNDConfig(n=7, hidden=9), memory=MemoryConfig(slots=4, width=3, w_hidden=5))
 
@@ -19,11 +19,19 @@ SMALL = BonusConfig(rnd=RNDConfig(n=7, hidden=9), memory=MemoryConfig(slots=4, w
 def stream(mode, T=60, B=2):
     """next_obs, reward, done and bonus of the first 40 transitions that happened, for each environment."""
     env = Gymnasium("Counter-v0", B, 0, mode=mode)
-    chunk, _ = collect(env, fakes.ByEye(), Loop.begin(env, None), T)
+    chunk, _ = collect(env, fakes.ByEye(), RunnerState.reset(env, None), T)
     bonus = Bonus("rnd+sm", env.obs_shape, B, SMALL)
     torch.nn.init.ones_(bonus.memory.m.V)  # else M reads zero at the start
     paid, _, _ = bonus(chunk, bonus.start())
-    columns = (chunk.next_obs, chunk.obs, chunk.reward, chunk.terminated, chunk.truncated, chunk.first, paid)
+    columns = (
+        chunk.next_obs,
+        chunk.obs,
+        chunk.reward,
+        chunk.terminated,
+        chunk.truncated,
+        chunk.first,
+        paid,
+    )
     return [[column[:, b][chunk.valid[:, b]][:40] for column in columns] for b in range(B)], chunk
 
 
@@ -57,8 +65,13 @@ def test_next_obs_is_the_true_successor_and_never_the_reset_frame(mode):
 
 
 def test_same_step_without_final_obs_is_refused():
-    env = gym.make_vec("Counter-v0", 1, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
-    transitions = Transitions(env, np.asarray)
+    env = gym.make_vec(
+        "Counter-v0",
+        1,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+    )
+    transitions = AutoresetAdapter(env, np.asarray)
     transitions.reset(0)
     step = env.step
     env.step = lambda action: (*step(action)[:4], {})
@@ -69,11 +82,15 @@ def test_same_step_without_final_obs_is_refused():
 
 def test_minigrid_fake_rows_follow_ends_and_precede_firsts():
     env = make_vec("MiniGrid-Empty-5x5-v0", 5, seed=3)
-    loop = Loop.begin(env, None)
+    loop = RunnerState.reset(env, None)
 
     class Forward:
         def act(self, obs, first, memo):
-            return torch.randint(0, 3, (5,), generator=torch.Generator().manual_seed(loop.steps)), {}, memo
+            return (
+                torch.randint(0, 3, (5,), generator=torch.Generator().manual_seed(loop.steps)),
+                {},
+                memo,
+            )
 
     chunk, episodes = collect(env, Forward(), loop, 300)
     assert chunk.obs.shape == (300, 5, 151)

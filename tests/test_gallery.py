@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory import Bonus, gallery
+from surprise_memory import Bonus
 from surprise_memory.bonus import Trace
 from surprise_memory.cli import main
 from surprise_memory.envs import make_vec
-from surprise_memory.types import UserError
+from surprise_memory.errors import UserError
+from surprise_memory.tools import paper_figures as gallery
 
 DOOR = "MiniGrid-DoorKey-6x6-v0"
 
 
 def test_views_cover_every_free_cell_in_four_directions_and_look_as_our_environments_do():
     views = gallery.Views(DOOR, 0)
-    assert len(views.places) == len(set(views.places)) == len(views.obs) and len(views.places) % 4 == 0
+    assert (
+        len(views.places) == len(set(views.places)) == len(views.obs) and len(views.places) % 4 == 0
+    )
     assert views.obs.shape[1:] == make_vec(DOOR, 1, 0).obs_shape and views.obs.dtype == np.float32
     assert (views.obs[:, 147:].argmax(1) == [d for _, _, d in views.places]).all()
     # Whoever looks at the wall from the cell beside it sees it (type 2) straight ahead, one row before its own cell.
@@ -28,8 +31,14 @@ def test_views_cover_every_free_cell_in_four_directions_and_look_as_our_environm
 
 def test_an_episode_of_looks():
     chunk = gallery.as_episode(np.arange(6, dtype=np.float32).reshape(3, 2))
-    assert chunk.next_obs[:, 0].tolist() == [[0, 1], [2, 3], [4, 5]] and chunk.obs[:, 0].tolist() == [[0, 1], [0, 1], [2, 3]]
-    assert chunk.first[:, 0].tolist() == [True, False, False] and chunk.valid.all() and not chunk.done.any()
+    assert chunk.next_obs[:, 0].tolist() == [[0, 1], [2, 3], [4, 5]] and chunk.obs[
+        :, 0
+    ].tolist() == [[0, 1], [0, 1], [2, 3]]
+    assert (
+        chunk.first[:, 0].tolist() == [True, False, False]
+        and chunk.valid.all()
+        and not chunk.done.any()
+    )
 
 
 def test_the_highest_of_each_cell_keeps_its_direction():
@@ -66,7 +75,9 @@ def test_the_key_seen_twice_pays_less_where_it_is_remembered():
 
 def test_variances_by_hand():
     u = torch.tensor([[0.0, 0.0], [2.0, 4.0]])[:, None]  # variances 1 and 4
-    trace = Trace(u, u, u, u[..., 0], {"target": torch.tensor([[0.0, 0.0], [4.0, 2.0]])}, {}, None)  # 4 and 1
+    trace = Trace(
+        u, u, u, u[..., 0], {"target": torch.tensor([[0.0, 0.0], [4.0, 2.0]])}, {}, None
+    )  # 4 and 1
     assert gallery.variances(trace) == pytest.approx(
         {"dimensions": 2, "share where var u <= var x": 0.5, "sum of var u / sum of var x": 1.0}
     )
@@ -81,17 +92,26 @@ def test_the_command_draws_and_refuses(tmp_path, capsys, method):
     assert main(["train", DOOR, "--method", method, *small, "--run-dir", str(run)]) == 0
     assert main(["inspect", str(run)]) == 0
     folder = run / "inspect"
-    assert {p.name for p in folder.glob("*.png")} == {f"{method}-{x}.png" for x in ("map", "tsne", "key-twice")}
+    assert {p.name for p in folder.glob("*.png")} == {
+        f"{method}-{x}.png" for x in ("map", "tsne", "key-twice")
+    }
     found = json.loads((folder / f"{method}-inspect.json").read_text())
-    assert ("variances" in found) == (method != "icm") and set(found["key twice"]) == set(found["key twice"])
+    assert ("variances" in found) == (method != "icm") and set(found["key twice"]) == set(
+        found["key twice"]
+    )
     if method == "icm":
-        assert main(["train", DOOR, "--method", "none", *small, "--run-dir", str(tmp_path / "none")]) == 0
+        assert (
+            main(["train", DOOR, "--method", "none", *small, "--run-dir", str(tmp_path / "none")])
+            == 0
+        )
         assert main(["inspect", str(tmp_path / "none")]) == 2
         assert "no bonus" in capsys.readouterr().err
 
 
 def test_asking_for_pictures_changes_nothing(tmp_path):
     bonus = Bonus("rnd+sm", (151,), 1)
-    before = {name: x.clone() for name, x in bonus.state_dict().items() if isinstance(x, torch.Tensor)}
+    before = {
+        name: x.clone() for name, x in bonus.state_dict().items() if isinstance(x, torch.Tensor)
+    }
     gallery.draw_map(bonus, DOOR, 0, tmp_path / "map.png")
     assert all(torch.equal(x, bonus.state_dict()[name]) for name, x in before.items())

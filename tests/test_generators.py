@@ -13,14 +13,32 @@ from fakes import chunk_of as successors
 from gymnasium import spaces
 from test_reference import grads, shake, weights_of
 
-from surprise_memory import AEConfig, Bonus, BonusConfig, Chunk, DisagreementConfig, ICMConfig, UserError
+from surprise_memory import (
+    AEConfig,
+    Bonus,
+    BonusConfig,
+    Chunk,
+    DisagreementConfig,
+    ICMConfig,
+    UserError,
+)
 from surprise_memory.surprise import SURPRISES, Actions
 from surprise_memory.surprise.disagreement import deviations
 
-T, B, n, HIDDEN, OBS, K = 9, 2, 5, 8, 7, 3  # and 4 discrete actions or 6 continuous ones: all different
+T, B, n, HIDDEN, OBS, K = (
+    9,
+    2,
+    5,
+    8,
+    7,
+    3,
+)  # and 4 discrete actions or 6 continuous ones: all different
 SPACES = {
     "discrete": spaces.Discrete(4, start=-1),
-    "box": spaces.Box(np.array([-2, 0, -np.inf, -4, -1, 0], np.float32), np.array([2, 8, np.inf, 4, 1, 4], np.float32)),
+    "box": spaces.Box(
+        np.array([-2, 0, -np.inf, -4, -1, 0], np.float32),
+        np.array([2, 8, np.inf, 4, 1, 4], np.float32),
+    ),
 }
 
 
@@ -29,9 +47,16 @@ SPACES = {
 
 def perceptron(weights, name, x, bend, pick=lambda A: A):
     """A stack of linear layers with `bend` between them, for one input; `pick` chooses a model of an ensemble."""
-    at = sorted(int(key.split(".")[-2]) for key in weights if key.startswith(f"surprise.{name}.") and key.endswith("weight"))
+    at = sorted(
+        int(key.split(".")[-2])
+        for key in weights
+        if key.startswith(f"surprise.{name}.") and key.endswith("weight")
+    )
     for i in at:
-        A, b = pick(weights[f"surprise.{name}.{i}.weight"]), pick(weights[f"surprise.{name}.{i}.bias"])
+        A, b = (
+            pick(weights[f"surprise.{name}.{i}.weight"]),
+            pick(weights[f"surprise.{name}.{i}.bias"]),
+        )
         x = A @ x + b
         x = bend(x) if i != at[-1] else x
     return x
@@ -62,12 +87,19 @@ def as_numbers(space, action):
 def travel(space, rng):
     """A float64 chunk whose obs, action and next_obs have nothing in common; environment 1 is reset after step 3."""
     obs, next_obs = rng.normal(size=(2, T, B, OBS))
-    obs[1:, 0], obs[1:, 1] = next_obs[:-1, 0], np.where(np.arange(1, T)[:, None] == 4, obs[1:, 1], next_obs[:-1, 1])
+    obs[1:, 0], obs[1:, 1] = (
+        next_obs[:-1, 0],
+        np.where(np.arange(1, T)[:, None] == 4, obs[1:, 1], next_obs[:-1, 1]),
+    )
     if isinstance(space, spaces.Discrete):
         action = rng.integers(space.start, space.start + space.n, size=(T, B))
     else:
-        low, high = (np.where(np.isfinite(x), x, side) for x, side in ((space.low, -0.5), (space.high, 0.5)))
-        action = low + (high - low) * rng.integers(0, 17, size=(T, B, len(low))) / 16  # exact in float32
+        low, high = (
+            np.where(np.isfinite(x), x, side) for x, side in ((space.low, -0.5), (space.high, 0.5))
+        )
+        action = (
+            low + (high - low) * rng.integers(0, 17, size=(T, B, len(low))) / 16
+        )  # exact in float32
     done = torch.zeros(T, B, dtype=torch.bool)
     done[3, 1] = True
     first = torch.cat([torch.ones(1, B, dtype=torch.bool), done[:-1]])
@@ -99,9 +131,14 @@ def slopes(loss, now, rng, bug=None, eps=1e-6):
     found = {}
     for parameter, turn in itertools.product(now, range(2)):
         way = rng.normal(size=now[parameter].shape)
-        up, down = now | {parameter: now[parameter] + eps * way}, now | {parameter: now[parameter] - eps * way}
+        up, down = (
+            now | {parameter: now[parameter] + eps * way},
+            now | {parameter: now[parameter] - eps * way},
+        )
         high, low = (loss(w, w if bug == "target not detached" else now) for w in (up, down))
-        found |= {(name, parameter, turn): (way, (high[name] - low[name]) / (2 * eps)) for name in high}
+        found |= {
+            (name, parameter, turn): (way, (high[name] - low[name]) / (2 * eps)) for name in high
+        }
     return found
 
 
@@ -116,14 +153,23 @@ class Curious:
     """ICM for one transition at a time."""
 
     def __init__(self, discrete=True, loss="squared", detach_features=False, inverse_coef=1.0):
-        self.discrete, self.loss, self.detach, self.coef = discrete, loss, detach_features, inverse_coef
+        self.discrete, self.loss, self.detach, self.coef = (
+            discrete,
+            loss,
+            detach_features,
+            inverse_coef,
+        )
 
     def surprise(self, now, still, s, a, after):
         known = perceptron(still if self.detach else now, "phi", s, relu)
-        return perceptron(now, "forward_model", np.concatenate([known, a]), relu) - perceptron(still, "phi", after, relu)
+        return perceptron(now, "forward_model", np.concatenate([known, a]), relu) - perceptron(
+            still, "phi", after, relu
+        )
 
     def inverse(self, now, s, a, after):
-        both = np.concatenate([perceptron(now, "phi", s, relu), perceptron(now, "phi", after, relu)])
+        both = np.concatenate(
+            [perceptron(now, "phi", s, relu), perceptron(now, "phi", after, relu)]
+        )
         guess = perceptron(now, "inverse_model", both, relu)
         if self.discrete:
             return np.log(sum(np.exp(guess))) - guess[int(np.argmax(a))]
@@ -170,8 +216,12 @@ def test_icm_losses_and_gradients_are_the_formulas(kind, loss, detach):
         np.testing.assert_allclose(losses[name].item(), want[name], rtol=1e-9)
     got = {name: grads(bonus, loss) for name, loss in losses.items()}
     rng = np.random.default_rng(1)
-    for (name, p, _), (way, slope) in slopes(lambda a, b: paper.losses(a, b, [rows[i] for i in some]), now, rng).items():
-        np.testing.assert_allclose(steepness(got[name][p], way), slope, rtol=1e-5, atol=1e-6, err_msg=f"d {name} / d {p}")
+    for (name, p, _), (way, slope) in slopes(
+        lambda a, b: paper.losses(a, b, [rows[i] for i in some]), now, rng
+    ).items():
+        np.testing.assert_allclose(
+            steepness(got[name][p], way), slope, rtol=1e-5, atol=1e-6, err_msg=f"d {name} / d {p}"
+        )
 
 
 def test_an_icm_target_that_learns_would_be_seen():
@@ -182,7 +232,10 @@ def test_an_icm_target_that_learns_would_be_seen():
     def agree(bug):
         found = slopes(lambda a, b: paper.losses(a, b, rows), now, np.random.default_rng(1), bug)
         slope = {key: x for key, x in found.items() if key[0] == "surprise"}
-        return all(np.isclose(steepness(got[p], way), x, 1e-5, 1e-6) for (_, p, _), (way, x) in slope.items())
+        return all(
+            np.isclose(steepness(got[p], way), x, 1e-5, 1e-6)
+            for (_, p, _), (way, x) in slope.items()
+        )
 
     assert agree(None)
     assert not agree("target not detached")
@@ -195,7 +248,9 @@ def test_icm_forward_loss_reaches_the_features_unless_they_are_detached(detach):
     losses = bonus.losses(trace, torch.arange(T * B))
     moved = {}
     for name, loss in losses.items():
-        moved[name] = {p.split(".")[1] for p, g in grads(bonus, loss).items() if g is not None and g.any()}
+        moved[name] = {
+            p.split(".")[1] for p, g in grads(bonus, loss).items() if g is not None and g.any()
+        }
     assert moved["surprise"] == {"forward_model"} | (set() if detach else {"phi"})
     assert moved["inverse"] == {"phi", "inverse_model"}
 
@@ -204,7 +259,13 @@ def test_icm_forward_loss_reaches_the_features_unless_they_are_detached(detach):
 @pytest.mark.parametrize("shape", [(OBS,), (1, 12, 10)], ids=["vector", "image"])
 def test_every_weight_of_icm_learns(shape, detach):
     """A public port held its residual blocks in a plain list: they were never registered, so never trained."""
-    config = BonusConfig(icm=ICMConfig(n, HIDDEN, detach_features=detach), lr=0.01, epochs=1, minibatches=1, proportion=1.0)
+    config = BonusConfig(
+        icm=ICMConfig(n, HIDDEN, detach_features=detach),
+        lr=0.01,
+        epochs=1,
+        minibatches=1,
+        proportion=1.0,
+    )
     bonus = Bonus("icm", shape, B, config, 0, spaces.Discrete(4))
     before = {name: p.detach().clone() for name, p in bonus.named_parameters()}
     states = torch.randn(T, B, *shape, generator=torch.Generator().manual_seed(0))
@@ -216,7 +277,9 @@ def test_every_weight_of_icm_learns(shape, detach):
 @pytest.mark.parametrize("method", ["icm", "ae", "disagreement", "ngu"])
 def test_a_state_dict_holds_every_weight(method):
     """What is not registered would neither be saved nor trained."""
-    bonus, other = (Bonus(method, (OBS,), B, BonusConfig(), seed, spaces.Discrete(4)) for seed in (0, 1))
+    bonus, other = (
+        Bonus(method, (OBS,), B, BonusConfig(), seed, spaces.Discrete(4)) for seed in (0, 1)
+    )
     chunk = successors(torch.randn(T, B, OBS, generator=torch.Generator().manual_seed(0)))
     bonus.absorb(chunk, bonus.start())
     other.load_state_dict(bonus.state_dict())
@@ -240,11 +303,14 @@ def test_one_icm_bonus_for_a_whole_batch_would_be_seen():
 @pytest.mark.parametrize("method", ["icm", "disagreement"])
 @pytest.mark.parametrize("column", ["obs", "action", "next_obs"])
 def test_a_transition_is_paid_for_itself_alone(method, column):
-    bonus, chunk = made(method, icm=ICMConfig(n, HIDDEN), disagreement=DisagreementConfig(K, n, HIDDEN)), curiosity()[1]
+    bonus, chunk = (
+        made(method, icm=ICMConfig(n, HIDDEN), disagreement=DisagreementConfig(K, n, HIDDEN)),
+        curiosity()[1],
+    )
     raw, _, _ = bonus(chunk, bonus.start())
     moved = getattr(chunk, column).clone()
     moved[4, 1] = 1 - moved[4, 1]
-    other, _, _ = bonus(Chunk(**(chunk.columns() | {column: moved}), notes={}), bonus.start())
+    other, _, _ = bonus(Chunk(**(chunk.columns() | {column: moved}), extras={}), bonus.start())
     changed = np.argwhere((raw != other).numpy()).tolist()
     assert changed == ([] if (method, column) == ("disagreement", "next_obs") else [[4, 1]])
 
@@ -256,7 +322,9 @@ def test_icm_given_the_frame_after_a_reset_would_be_seen():
 
     def paid(shifted):
         """All steps but the last of each environment; the next row's obs is the successor, except after an end."""
-        seen = [(s, a, frames[i + B] if shifted else after) for i, (s, a, after) in enumerate(rows[:-B])]
+        seen = [
+            (s, a, frames[i + B] if shifted else after) for i, (s, a, after) in enumerate(rows[:-B])
+        ]
         return np.array([np.linalg.norm(paper.surprise(now, now, *row)) for row in seen])
 
     assert close(raw[:-B], paid(False))
@@ -281,7 +349,9 @@ def test_ae_surprise_is_the_reconstruction_minus_the_successor():
     assert bonus.surprise.n == OBS
     for t, b in np.ndindex(T, B):
         x = chunk.next_obs[t, b].numpy()
-        np.testing.assert_allclose(trace.u[t, b], perceptron(weights_of(bonus), "autoencoder", x, np.tanh) - x, rtol=1e-9)
+        np.testing.assert_allclose(
+            trace.u[t, b], perceptron(weights_of(bonus), "autoencoder", x, np.tanh) - x, rtol=1e-9
+        )
 
 
 @pytest.mark.parametrize("loss", ["norm", "squared"])
@@ -311,7 +381,9 @@ def test_ae_reconstructs_the_whitened_and_clipped_observation():
 
 def test_ae_of_images_reconstructs_a_frozen_embedding():
     bonus = Bonus("ae", (1, 12, 10), B, BonusConfig(ae=AEConfig(n, HIDDEN), lr=0.1))
-    images = torch.randint(0, 256, (T, B, 1, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images = torch.randint(
+        0, 256, (T, B, 1, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
     _, trace, _ = bonus(successors(images), bonus.start())
     x = bonus.surprise.embed(bonus.see(images.flatten(0, 1).float())).detach()
     want = [perceptron(weights_of(bonus), "autoencoder", row, np.tanh) - row for row in x.numpy()]
@@ -320,7 +392,9 @@ def test_ae_of_images_reconstructs_a_frozen_embedding():
     before = [p.clone() for p in bonus.surprise.embed.parameters()]
     bonus.absorb(successors(images), bonus.start())
     assert all(p.grad is None and not p.requires_grad for p in bonus.surprise.embed.parameters())
-    assert all(torch.equal(p, q) for p, q in zip(bonus.surprise.embed.parameters(), before, strict=True))
+    assert all(
+        torch.equal(p, q) for p, q in zip(bonus.surprise.embed.parameters(), before, strict=True)
+    )
     assert all(p.grad is not None and p.grad.any() for p in bonus.surprise.autoencoder.parameters())
 
 
@@ -330,7 +404,9 @@ def test_ae_of_images_reconstructs_a_frozen_embedding():
 def opinions(weights, s, a):
     """(K, m) predictions of one transition."""
     x = np.concatenate([perceptron(weights, "phi", s, relu), a])
-    return np.array([perceptron(weights, "models", x, leaky, lambda A, k=k: A[k].T.squeeze()) for k in range(K)])
+    return np.array(
+        [perceptron(weights, "models", x, leaky, lambda A, k=k: A[k].T.squeeze()) for k in range(K)]
+    )
 
 
 def spread(guess, bug=None):
@@ -338,21 +414,33 @@ def spread(guess, bug=None):
     total = 0.0
     for feature in guess.T:
         middle = sum(feature) / len(feature)
-        total += sum((x - middle) ** 2 for x in feature) / (len(feature) - (bug == "sample variance"))
-    return np.sqrt(total / guess.shape[1]) if bug == "standard deviation" else total / guess.shape[1]
+        total += sum((x - middle) ** 2 for x in feature) / (
+            len(feature) - (bug == "sample variance")
+        )
+    return (
+        np.sqrt(total / guess.shape[1]) if bug == "standard deviation" else total / guess.shape[1]
+    )
 
 
 def ensemble(keep=1.0, power=1, kind="discrete", **config):
     """(bonus, chunk, transitions)."""
     space = SPACES[kind]
-    bonus = made("disagreement", space, disagreement=DisagreementConfig(K, n, HIDDEN, keep), power=power, **config)
+    bonus = made(
+        "disagreement",
+        space,
+        disagreement=DisagreementConfig(K, n, HIDDEN, keep),
+        power=power,
+        **config,
+    )
     chunk = travel(space, np.random.default_rng(0))
     return bonus, chunk, transitions(chunk, space)
 
 
 def test_disagreement_by_hand():
     """Three models, two features: 1, 2, 6 spread by 14/3 around 3, and 0, 0, 3 by 2 around 1; their mean is 10/3."""
-    guess = torch.tensor([[[1.0, 0.0]], [[2.0, 0.0]], [[6.0, 3.0]]], dtype=torch.float64)  # (K, rows, m)
+    guess = torch.tensor(
+        [[[1.0, 0.0]], [[2.0, 0.0]], [[6.0, 3.0]]], dtype=torch.float64
+    )  # (K, rows, m)
     u = deviations(guess)
     assert u.shape == (1, 6)
     assert u.square().sum().item() == pytest.approx(10 / 3, rel=1e-12)
@@ -417,13 +505,30 @@ def test_models_start_differently_in_every_layer():
 
 
 def test_disagreement_features_are_frozen_and_every_model_learns():
-    bonus = Bonus("disagreement", (OBS,), B, BonusConfig(disagreement=DisagreementConfig(K, n, HIDDEN)), 0, spaces.Discrete(4))
+    bonus = Bonus(
+        "disagreement",
+        (OBS,),
+        B,
+        BonusConfig(disagreement=DisagreementConfig(K, n, HIDDEN)),
+        0,
+        spaces.Discrete(4),
+    )
     before = {name: p.detach().clone() for name, p in bonus.named_parameters()}
-    bonus.absorb(successors(torch.randn(T, B, OBS, generator=torch.Generator().manual_seed(0))), bonus.start())
+    bonus.absorb(
+        successors(torch.randn(T, B, OBS, generator=torch.Generator().manual_seed(0))),
+        bonus.start(),
+    )
     for name, p in bonus.surprise.phi.named_parameters():
-        assert p.grad is None and not p.requires_grad and torch.equal(p, before[f"surprise.phi.{name}"])
+        assert (
+            p.grad is None
+            and not p.requires_grad
+            and torch.equal(p, before[f"surprise.phi.{name}"])
+        )
     for name, p in bonus.surprise.models.named_parameters():
-        assert all(not torch.equal(mine, old) for mine, old in zip(p, before[f"surprise.models.{name}"], strict=True))
+        assert all(
+            not torch.equal(mine, old)
+            for mine, old in zip(p, before[f"surprise.models.{name}"], strict=True)
+        )
 
 
 @pytest.mark.parametrize("models", [2, 3, 5])
@@ -449,7 +554,11 @@ def test_discrete_actions_are_one_hot_from_their_start():
 
 def test_box_actions_are_scaled_by_their_bounds():
     actions = Actions(spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32)))
-    assert actions.encode(torch.tensor([[-2.0, 10.0], [0.0, 5.0], [1.0, 0.0]])).tolist() == [[-1, 1], [0, 0], [0.5, -1]]
+    assert actions.encode(torch.tensor([[-2.0, 10.0], [0.0, 5.0], [1.0, 0.0]])).tolist() == [
+        [-1, 1],
+        [0, 0],
+        [0.5, -1],
+    ]
 
 
 def test_unbounded_box_actions_pass():
@@ -458,7 +567,9 @@ def test_unbounded_box_actions_pass():
 
 
 def test_half_bounded_box_actions_pass():
-    actions = Actions(spaces.Box(np.array([0, -np.inf], np.float32), np.array([np.inf, 1], np.float32)))
+    actions = Actions(
+        spaces.Box(np.array([0, -np.inf], np.float32), np.array([np.inf, 1], np.float32))
+    )
     assert actions.encode(torch.tensor([[3.0, -4.0]])).tolist() == [[3, -4]]
 
 
@@ -466,7 +577,9 @@ def test_inverse_losses_by_hand():
     """log(1 + 1 + 2) - log 2 = log 2 in one row and log 4 - log 1 in the other; squares of 1 and 2, then of 0 and 1."""
     guess = torch.log(torch.tensor([[1.0, 1.0, 2.0], [1.0, 2.0, 1.0]]))
     told = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    assert Actions(spaces.Discrete(3)).inverse_loss(guess, told).item() == pytest.approx((np.log(2) + np.log(4)) / 2)
+    assert Actions(spaces.Discrete(3)).inverse_loss(guess, told).item() == pytest.approx(
+        (np.log(2) + np.log(4)) / 2
+    )
     guess, told = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.zeros(2, 2)
     assert Actions(spaces.Box(-1, 1, (2,))).inverse_loss(guess, told).item() == 3
 
@@ -488,7 +601,10 @@ def test_actions_that_cannot_be_modelled_are_refused(method, space):
 
 @pytest.mark.parametrize("method", ["rnd", "ae"])
 def test_generators_that_look_at_no_action_need_no_action_space(method):
-    assert "action" not in Bonus(method, (OBS,), B, action_space=spaces.MultiDiscrete([2, 3])).surprise.sees
+    assert (
+        "action"
+        not in Bonus(method, (OBS,), B, action_space=spaces.MultiDiscrete([2, 3])).surprise.uses
+    )
 
 
 def test_disagreement_takes_no_memory_and_all_others_do():

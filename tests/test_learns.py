@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
-from surprise_memory.config import PRESETS
 from surprise_memory.envs import make_vec
-from surprise_memory.rundir import RunDir, read_json
-from surprise_memory.train import Loop, collect, train
+from surprise_memory.files import read_json
+from surprise_memory.training.config import PRESETS
+from surprise_memory.training.loop import RunnerState, collect, train
+from surprise_memory.training.rundir import RunDir
 
 
 class Echo(gym.Env):
@@ -18,11 +19,19 @@ class Echo(gym.Env):
 
     def __init__(self, box=False):
         self.box = box
-        self.observation_space = gym.spaces.Box(-1, 1, (1,), np.float32) if box else gym.spaces.Discrete(3)
-        self.action_space = gym.spaces.Box(-1, 1, (1,), np.float32) if box else gym.spaces.Discrete(3)
+        self.observation_space = (
+            gym.spaces.Box(-1, 1, (1,), np.float32) if box else gym.spaces.Discrete(3)
+        )
+        self.action_space = (
+            gym.spaces.Box(-1, 1, (1,), np.float32) if box else gym.spaces.Discrete(3)
+        )
 
     def see(self):
-        self.shown = self.np_random.uniform(-1, 1, 1).astype(np.float32) if self.box else int(self.np_random.integers(3))
+        self.shown = (
+            self.np_random.uniform(-1, 1, 1).astype(np.float32)
+            if self.box
+            else int(self.np_random.integers(3))
+        )
         return self.shown
 
     def reset(self, *, seed=None, options=None):
@@ -32,7 +41,11 @@ class Echo(gym.Env):
 
     def step(self, action):
         self.age += 1
-        reward = 1 - float(np.abs(action - self.shown).min()) if self.box else float(action == self.shown)
+        reward = (
+            1 - float(np.abs(action - self.shown).min())
+            if self.box
+            else float(action == self.shown)
+        )
         return self.see(), reward, False, self.age >= 8, {}
 
 
@@ -44,7 +57,10 @@ gym.register("EchoBox-v0", lambda: Echo(box=True), disable_env_checker=True)
 def test_ppo_solves_the_identity(env_id, good):
     env = make_vec(env_id, 8, seed=0)
     config = PPOConfig(lr=3e-3, hidden=32, minibatches=4, gamma_ext=0.5, entropy=0.0)
-    agent, loop = PPO(env.obs_shape, env.action_space, config, intrinsic=False), Loop.begin(env, None)
+    agent, loop = (
+        PPO(env.obs_shape, env.action_space, config, intrinsic=False),
+        RunnerState.reset(env, None),
+    )
     for _ in range(40):
         chunk, _ = collect(env, agent, loop, 64)
         agent.update(chunk, None)
@@ -55,16 +71,21 @@ def test_the_value_of_a_constant_reward_is_its_sum_for_ever():
     """v = 1 / (1 - gamma) on a loop that pays 1 for ever: the non-episodic head, across episode ends."""
     env = make_vec("Echo-v0", 4, seed=0)
     config = PPOConfig(lr=3e-3, hidden=16, minibatches=2, gamma_int=0.8, entropy=0.0, epochs=8)
-    agent, loop = PPO(env.obs_shape, env.action_space, config, intrinsic=True), Loop.begin(env, None)
+    agent, loop = (
+        PPO(env.obs_shape, env.action_space, config, intrinsic=True),
+        RunnerState.reset(env, None),
+    )
     for _ in range(60):
         chunk, _ = collect(env, agent, loop, 32)
         agent.update(chunk, chunk.valid.float())
     assert chunk.done.any()
-    assert np.isclose(chunk.notes["v_int"].mean(), 1 / (1 - 0.8), rtol=0.05)
+    assert np.isclose(chunk.extras["v_int"].mean(), 1 / (1 - 0.8), rtol=0.05)
 
 
 def final_return(tmp_path, env, method, steps, seed, **changes):
-    run = dataclasses.replace(PRESETS["default"](env), method=method, steps=steps, seed=seed, **changes)
+    run = dataclasses.replace(
+        PRESETS["default"](env), method=method, steps=steps, seed=seed, **changes
+    )
     out = RunDir(tmp_path / f"{method}{seed}")
     out.open(dataclasses.asdict(run), False)
     train(run, out)

@@ -11,12 +11,23 @@ from gymnasium import spaces
 from torch import nn
 
 from surprise_memory import Bonus, BonusConfig, Chunk, LWMConfig, MemoryConfig
-from surprise_memory.normalise import Standardiser
-from surprise_memory.replayed import ReplayedBonus
+from surprise_memory.bonus.replay import ReplayedBonus
+from surprise_memory.nn.normalise import Standardiser
 from surprise_memory.surprise import LWM, Actions
 from surprise_memory.surprise.lwm import roll, whiten
 
-T, K, n, d, N, OBS, A, INPUTS, HIDDEN, WIDE = 11, 3, 5, 2, 4, 6, 7, 8, 9, 10  # all different: no two axes can be swapped unseen
+T, K, n, d, N, OBS, A, INPUTS, HIDDEN, WIDE = (
+    11,
+    3,
+    5,
+    2,
+    4,
+    6,
+    7,
+    8,
+    9,
+    10,
+)  # all different: no two axes can be swapped unseen
 # One letter per step and sequence: s a step, e the last one of an episode, x a row that never happened.
 PLAN = (
     "ssexsssssss",
@@ -44,7 +55,10 @@ def sigmoid(x):
 
 
 def two_layers(w, name, x):
-    return w[f"{name}.2.weight"] @ relu(w[f"{name}.0.weight"] @ x + w[f"{name}.0.bias"]) + w[f"{name}.2.bias"]
+    return (
+        w[f"{name}.2.weight"] @ relu(w[f"{name}.0.weight"] @ x + w[f"{name}.0.bias"])
+        + w[f"{name}.2.bias"]
+    )
 
 
 def gru(w, x, h):
@@ -58,7 +72,9 @@ def gru(w, x, h):
 def surprises(w, chunk, still=None):
     """{(t, k): u} of the steps that happened; `still` are the weights of the encoder, where they are others."""
     still = still or w
-    obs, next_obs, action = (getattr(chunk, name).double().numpy() for name in ("obs", "next_obs", "action"))
+    obs, next_obs, action = (
+        getattr(chunk, name).double().numpy() for name in ("obs", "next_obs", "action")
+    )
     found = {}
     for k in range(chunk.shape[1]):
         h = np.zeros(HIDDEN)
@@ -67,7 +83,10 @@ def surprises(w, chunk, still=None):
                 continue
             if chunk.first[t, k]:
                 h = np.zeros(HIDDEN)
-            z, after = two_layers(still, "encoder", obs[t, k]), two_layers(still, "encoder", next_obs[t, k])
+            z, after = (
+                two_layers(still, "encoder", obs[t, k]),
+                two_layers(still, "encoder", next_obs[t, k]),
+            )
             known = np.array([float(a == action[t, k]) for a in range(A)])
             h = gru(w, w["enter.weight"] @ np.concatenate([z, known]) + w["enter.bias"], h)
             found[t, k] = two_layers(w, "predict", h) - after
@@ -75,7 +94,10 @@ def surprises(w, chunk, still=None):
 
 
 def numbers(module, prefix=""):
-    return {name.removeprefix(prefix): x.detach().double().numpy().copy() for name, x in module.named_parameters()}
+    return {
+        name.removeprefix(prefix): x.detach().double().numpy().copy()
+        for name, x in module.named_parameters()
+    }
 
 
 def experience(seed=0):
@@ -85,7 +107,15 @@ def experience(seed=0):
     obs, last = rng.normal(size=(T + 1, K, OBS)), rng.normal(size=(T, K, OBS))
     next_obs = np.where((letters == "e")[..., None], last, obs[1:])
     no = np.zeros((T, K), bool)
-    columns = [obs[:-1], rng.integers(A, size=(T, K)), rng.normal(size=(T, K)), next_obs, letters == "e", no, first]
+    columns = [
+        obs[:-1],
+        rng.integers(A, size=(T, K)),
+        rng.normal(size=(T, K)),
+        next_obs,
+        letters == "e",
+        no,
+        first,
+    ]
     return Chunk(*(torch.as_tensor(x) for x in columns), torch.as_tensor(letters != "x"), {})
 
 
@@ -103,7 +133,11 @@ def lwm():
 
 def inputs_of(chunk):
     action = nn.functional.one_hot(chunk.action, A).double().flatten(0, 1)
-    return {"obs": chunk.obs.flatten(0, 1), "next_obs": chunk.next_obs.flatten(0, 1), "action": action}
+    return {
+        "obs": chunk.obs.flatten(0, 1),
+        "next_obs": chunk.next_obs.flatten(0, 1),
+        "action": action,
+    }
 
 
 def bonus_of(method="lwm+sm", kind=ReplayedBonus, seed=0, num_envs=K, **options):
@@ -117,7 +151,7 @@ def bonus_of(method="lwm+sm", kind=ReplayedBonus, seed=0, num_envs=K, **options)
 
 
 def cut(chunk, rows):
-    return Chunk(**{name: x[rows] for name, x in chunk.columns().items()}, notes={})
+    return Chunk(**{name: x[rows] for name, x in chunk.columns().items()}, extras={})
 
 
 def by_steps(u, valid):
@@ -127,7 +161,9 @@ def by_steps(u, valid):
 def agree(found, expected, rtol=1e-8):
     assert found.keys() == expected.keys()
     for step, value in expected.items():
-        np.testing.assert_allclose(found[step], value, rtol=rtol, atol=rtol / 100, err_msg=str(step))
+        np.testing.assert_allclose(
+            found[step], value, rtol=rtol, atol=rtol / 100, err_msg=str(step)
+        )
 
 
 # --- whitening and rolling ------------------------------------------------------------------------------------------------
@@ -136,7 +172,10 @@ def agree(found, expected, rtol=1e-8):
 def correlated(size=13, seed=0):
     """(size, n) with a mean and correlations, all of its directions of about the same size."""
     rng = np.random.default_rng(seed)
-    return torch.as_tensor(rng.normal(size=(size, n)) @ (np.eye(n) + 0.4 * rng.normal(size=(n, n))) + rng.normal(size=n) * 9)
+    return torch.as_tensor(
+        rng.normal(size=(size, n)) @ (np.eye(n) + 0.4 * rng.normal(size=(n, n)))
+        + rng.normal(size=n) * 9
+    )
 
 
 def own_whiten(x):
@@ -187,7 +226,9 @@ def test_the_loss_of_pairs_is_the_distance_of_jointly_whitened_neighbours():
     w = numbers(model)
     z = np.stack([two_layers(w, "encoder", x) for x in torch.cat([a, b]).numpy()])
     white = own_whiten(z)
-    expected = sum((white[i, j] - white[20 + i, j]) ** 2 for i in range(20) for j in range(n)) / (20 * n)
+    expected = sum((white[i, j] - white[20 + i, j]) ** 2 for i in range(20) for j in range(n)) / (
+        20 * n
+    )
     loss = model.pair_loss(a, b, torch.Generator().manual_seed(0))
     assert loss.item() == pytest.approx(expected, rel=2e-2)
     assert model.pair_loss(a, a, torch.Generator().manual_seed(0)).item() == 0.0
@@ -197,16 +238,24 @@ def test_pairs_reach_the_encoder_alone():
     model = lwm()
     a, b = torch.randn(20, OBS).double(), torch.randn(20, OBS).double()
     model.pair_loss(a, b, torch.Generator().manual_seed(0)).backward()
-    assert {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None and p.grad.any()} == {"encoder"}
+    assert {
+        name.split(".")[0]
+        for name, p in model.named_parameters()
+        if p.grad is not None and p.grad.any()
+    } == {"encoder"}
 
 
 def test_each_frame_is_rolled_by_a_shift_of_its_own():
     number, channels, height, width = 500, 2, 12, 15
-    frames = torch.arange(number * channels * height * width).reshape(number, channels, height, width)
+    frames = torch.arange(number * channels * height * width).reshape(
+        number, channels, height, width
+    )
     rolled, shifts = roll(frames, torch.Generator().manual_seed(0)), []
     for one, other in zip(frames.numpy(), rolled.numpy(), strict=True):
         (at,) = np.argwhere(other[0] == one[0, 0, 0])  # where the corner went
-        down, right = ((x + size // 2) % size - size // 2 for x, size in zip(at, (height, width), strict=True))
+        down, right = (
+            (x + size // 2) % size - size // 2 for x, size in zip(at, (height, width), strict=True)
+        )
         assert (other == np.roll(one, (down, right), (1, 2))).all()
         shifts.append((int(down), int(right)))
     assert {down for down, _ in shifts} == {right for _, right in shifts} == set(range(-4, 5))
@@ -219,16 +268,28 @@ def test_neighbours_are_rolled_apart_and_vectors_are_not():
     images = LWM((1, 8, 8), Actions(spaces.Discrete(A)), LWMConfig(n, INPUTS, HIDDEN))
     a = torch.rand(20, 1, 8, 8)
     assert images.pair_loss(a, a, torch.Generator().manual_seed(0)) > 1e-3
-    assert lwm().pair_loss(*[torch.rand(20, OBS).double()] * 2, torch.Generator().manual_seed(0)) == 0
+    assert (
+        lwm().pair_loss(*[torch.rand(20, OBS).double()] * 2, torch.Generator().manual_seed(0)) == 0
+    )
 
 
 def test_the_encoder_of_images_has_the_sizes_of_the_paper():
     """Convolutions 32/8/4, 64/4/2, 64/3/1 and one linear layer to 32, on bytes / 128 - 1."""
     bonus = ReplayedBonus("lwm", (1, 84, 84), 1, action_space=spaces.Discrete(A))
     layers = [m for m in bonus.surprise.encoder.modules() if isinstance(m, nn.Conv2d)]
-    assert [(m.out_channels, m.kernel_size[0], m.stride[0]) for m in layers] == [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
-    assert [m.out_features for m in bonus.surprise.encoder.modules() if isinstance(m, nn.Linear)] == [32]
-    assert bonus.see(torch.tensor([0, 64, 255], dtype=torch.uint8)).tolist() == [-1.0, -0.5, 0.9921875]
+    assert [(m.out_channels, m.kernel_size[0], m.stride[0]) for m in layers] == [
+        (32, 8, 4),
+        (64, 4, 2),
+        (64, 3, 1),
+    ]
+    assert [
+        m.out_features for m in bonus.surprise.encoder.modules() if isinstance(m, nn.Linear)
+    ] == [32]
+    assert bonus.see(torch.tensor([0, 64, 255], dtype=torch.uint8)).tolist() == [
+        -1.0,
+        -0.5,
+        0.9921875,
+    ]
 
 
 # --- the world model --------------------------------------------------------------------------------------------------------
@@ -295,9 +356,11 @@ def size(u, loss):
 
 def sequence_loss(model, chunk, weight, loss="squared"):
     with torch.no_grad():  # as a bonus asks
-        inputs, _ = model.unroll(inputs_of(chunk), chunk.first, chunk.valid, model.start(chunk.shape[1]))
-    draws = torch.Generator().manual_seed(0)
-    return model.sequence_losses(inputs, chunk, loss, draws, (weight * chunk.valid).flatten())
+        inputs, _ = model.unroll(
+            inputs_of(chunk), chunk.first, chunk.valid, model.start(chunk.shape[1])
+        )
+    rng = torch.Generator().manual_seed(0)
+    return model.sequence_losses(inputs, chunk, loss, rng, (weight * chunk.valid).flatten())
 
 
 @pytest.mark.parametrize("loss", ["norm", "squared"])
@@ -329,7 +392,9 @@ def test_the_gradient_goes_through_time(loss):
 
     def at(name, way):
         moved = w | {name: w[name] + way}
-        return scale * sum(weight[step].item() * size(u, loss) for step, u in surprises(moved, chunk, w).items())
+        return scale * sum(
+            weight[step].item() * size(u, loss) for step, u in surprises(moved, chunk, w).items()
+        )
 
     for name, p in model.named_parameters():
         if name.startswith("encoder"):
@@ -347,8 +412,10 @@ def test_an_early_action_is_to_blame_for_a_late_error():
     inputs, _ = model.unroll(inputs_of(chunk), chunk.first, chunk.valid, model.start(K))
     weight, action = torch.zeros(T, K).double(), inputs["action"].clone().requires_grad_()
     weight[9] = 1.0
-    draws = torch.Generator().manual_seed(0)
-    _, losses = model.sequence_losses(inputs | {"action": action}, chunk, "squared", draws, weight.flatten())
+    rng = torch.Generator().manual_seed(0)
+    _, losses = model.sequence_losses(
+        inputs | {"action": action}, chunk, "squared", rng, weight.flatten()
+    )
     losses["surprise"].backward()
     blamed = action.grad.unflatten(0, (T, K)).any(-1)
     begins = torch.tensor([4, 0, 5])  # of the episode that is running at t = 9
@@ -366,7 +433,11 @@ def test_single_steps_teach_each_part_by_its_own_loss():
     for name, loss in losses.items():
         bonus.zero_grad()
         loss.backward(retain_graph=True)
-        reached = {key.split(".")[1] for key, p in bonus.named_parameters() if p.grad is not None and p.grad.any()}
+        reached = {
+            key.split(".")[1]
+            for key, p in bonus.named_parameters()
+            if p.grad is not None and p.grad.any()
+        }
         assert reached == parts[name]
 
 
@@ -417,7 +488,9 @@ def test_the_memory_of_a_replayed_sequence_is_a_queue_that_starts_empty(how):
         assert not raw[~chunk.valid].any()
         # Acting leaves its mark on the memories of the environments, not on those of what is replayed.
         paid, _ = bonus.learn(chunk, torch.ones(K).double())
-        agree(by_steps(paid, chunk.valid), standardised(expected), rtol=1e-4)  # it is paid in float32
+        agree(
+            by_steps(paid, chunk.valid), standardised(expected), rtol=1e-4
+        )  # it is paid in float32
         assert not paid[~chunk.valid].any()
 
 
@@ -435,7 +508,10 @@ def test_the_comparison_of_memories_has_teeth():
 
 def test_more_slots_than_steps_are_no_other_memory():
     chunk = experience()
-    paid = [bonus_of(memory={"slots": slots}).learn(chunk, torch.ones(K).double())[0] for slots in (T, 3 * T)]
+    paid = [
+        bonus_of(memory={"slots": slots}).learn(chunk, torch.ones(K).double())[0]
+        for slots in (T, 3 * T)
+    ]
     torch.testing.assert_close(*paid, rtol=1e-5, atol=1e-6)
 
 
@@ -450,14 +526,16 @@ def moved(before, bonus, part=""):
 def test_sequences_leave_the_encoder_alone_and_pairs_all_the_rest():
     """Also when Adam has a momentum to go on with."""
     bonus, chunk = bonus_of(), experience()
-    a, b = (torch.randn(20, OBS, generator=torch.Generator().manual_seed(i)).double() for i in range(2))
+    a, b = (
+        torch.randn(20, OBS, generator=torch.Generator().manual_seed(i)).double() for i in range(2)
+    )
     encoder = {name for name in state(bonus) if name.startswith("surprise.encoder")}
     for _ in range(2):
         before = state(bonus)
         bonus.learn(chunk, torch.ones(K).double())
         assert moved(before, bonus) == before.keys() - encoder
         before = state(bonus)
-        bonus.learn_pairs(a, b)
+        bonus.update_encoder(a, b)
         assert moved(before, bonus) == encoder
 
 
@@ -476,7 +554,9 @@ def test_only_what_has_a_weight_teaches(method, loss):
         weight[k] = 0.5
         among = gradient(bonus_of(method, loss=loss, memory={"loss": loss}), chunk, weight)
         alone = cut_sequence(chunk, k)
-        single = gradient(bonus_of(method, loss=loss, memory={"loss": loss}), alone, torch.ones(1).double())
+        single = gradient(
+            bonus_of(method, loss=loss, memory={"loss": loss}), alone, torch.ones(1).double()
+        )
         assert among.keys() == single.keys()
         scale = among["surprise.enter.bias"].sum() / single["surprise.enter.bias"].sum()
         assert scale > 0
@@ -485,7 +565,7 @@ def test_only_what_has_a_weight_teaches(method, loss):
 
 
 def cut_sequence(chunk, k):
-    return Chunk(**{name: x[:, k : k + 1] for name, x in chunk.columns().items()}, notes={})
+    return Chunk(**{name: x[:, k : k + 1] for name, x in chunk.columns().items()}, extras={})
 
 
 def test_every_loss_is_weighted_alike():
@@ -516,7 +596,11 @@ def test_rows_that_never_happened_reach_nothing(method, junk):
     hole = ~chunk.valid[..., None]
     for filling in (0.0, junk):
         bonus = bonus_of(method)
-        filled = replace(chunk, obs=torch.where(hole, filling, chunk.obs), next_obs=torch.where(hole, filling, chunk.next_obs))
+        filled = replace(
+            chunk,
+            obs=torch.where(hole, filling, chunk.obs),
+            next_obs=torch.where(hole, filling, chunk.next_obs),
+        )
         reward, metrics = bonus.learn(filled, torch.tensor([1.0, 0.5, 0.3]).double())
         outcomes.append((reward, metrics, state(bonus), bonus.scaler.mean, bonus.scaler.spread))
     calm, wild = outcomes
@@ -537,11 +621,15 @@ def test_the_standardiser_by_hand():
     assert scaler(torch.tensor([5.0])).tolist() == [0.0]
     scaler.absorb(torch.tensor([1.0, 3.0]))  # m = 2, s = 1
     assert scaler(torch.tensor([2.0, 5.0, 0.5])).tolist() == [0.0, 3.0, -1.5]
-    scaler.absorb(torch.tensor([6.0, 18.0, 12.0, 12.0]))  # its mean is 12, its std sqrt(72 / 4) = 4.242641
+    scaler.absorb(
+        torch.tensor([6.0, 18.0, 12.0, 12.0])
+    )  # its mean is 12, its std sqrt(72 / 4) = 4.242641
     m, s = (2 + 12) / 2, (1 + 18**0.5) / 2  # plain averages until there are a thousand batches
     assert (scaler.mean.item(), scaler.std.item()) == pytest.approx((m, s), rel=1e-9)
     assert scaler(torch.tensor([m, m + 2 * s])).tolist() == pytest.approx([0.0, 2.0], abs=1e-5)
-    assert scaler(torch.tensor([1e6, -1e6, m + 9.9 * s, m - 10.1 * s])).tolist() == pytest.approx([10, -10, 9.9, -10], rel=1e-5)
+    assert scaler(torch.tensor([1e6, -1e6, m + 9.9 * s, m - 10.1 * s])).tolist() == pytest.approx(
+        [10, -10, 9.9, -10], rel=1e-5
+    )
     before = scaler.mean.item(), scaler.std.item()
     scaler.absorb(torch.tensor([]))
     assert (scaler.mean.item(), scaler.std.item()) == before
@@ -605,14 +693,20 @@ def test_asking_moves_nothing():
     assert torch.equal(raw, bonus(chunk, bonus.start())[0])
     bonus.reward(raw)
     after = bonus.state_dict()
-    assert all(torch.equal(x, after[name]) for name, x in before.items() if isinstance(x, torch.Tensor))
+    assert all(
+        torch.equal(x, after[name]) for name, x in before.items() if isinstance(x, torch.Tensor)
+    )
 
 
 def test_a_step_after_one_that_never_happened_knows_nothing_of_it_while_acting():
     """A whole rollout at once, as an on-policy loop asks: what is not a number in between must not reach the episode behind."""
     bonus, chunk = bonus_of("lwm", kind=Bonus), experience()
     hole = ~chunk.valid[..., None]
-    wild = replace(chunk, obs=torch.where(hole, torch.nan, chunk.obs), next_obs=torch.where(hole, torch.nan, chunk.next_obs))
+    wild = replace(
+        chunk,
+        obs=torch.where(hole, torch.nan, chunk.obs),
+        next_obs=torch.where(hole, torch.nan, chunk.next_obs),
+    )
     calm, _, _ = bonus(chunk, bonus.start())
     found, _, _ = bonus(wild, bonus.start())
     assert hole.any() and found.isfinite().all()

@@ -7,7 +7,7 @@ import torch
 from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, RNDConfig, UserError
 from surprise_memory.memory import MEMORIES, SurpriseMemory
 from surprise_memory.memory.episodic import READS, EpisodicMemory, attend
-from surprise_memory.nets import magnitude
+from surprise_memory.nn.nets import mean_error
 
 B, n, d = 2, 5, 3
 
@@ -54,7 +54,9 @@ def test_first_in_first_out_and_wraps_at_n():
     _, log, _ = memory(u, flags(6), ~flags(6), memory.start(B))
     k = (u @ memory.Q).detach()
     for t in range(6):
-        assert torch.equal(content(log, t, 1), k[max(0, t - 3) : t, 1])  # oldest first, never more than N, never itself
+        assert torch.equal(
+            content(log, t, 1), k[max(0, t - 3) : t, 1]
+        )  # oldest first, never more than N, never itself
 
 
 def test_an_end_wipes_the_memory_of_that_environment_only():
@@ -80,7 +82,9 @@ def test_nothing_leaks_across_an_end_nor_between_environments(read, gap):
     assert torch.equal(a[:, 1], b[:, 1])
     assert not torch.equal(a[1:3, 0], b[1:3, 0])
     later = torch.randn(3, B, n)
-    assert torch.equal(memory(later, flags(3), ~flags(3), carry)[0], memory(later, flags(3), ~flags(3), end)[0])
+    assert torch.equal(
+        memory(later, flags(3), ~flags(3), carry)[0], memory(later, flags(3), ~flags(3), end)[0]
+    )
 
 
 @pytest.mark.parametrize("read", READS)
@@ -114,7 +118,9 @@ def test_reads_on_a_worked_example():
     torch.testing.assert_close(attend(k, M, used, "cosine"), torch.tensor([[0.6, 1.6]]))
     torch.testing.assert_close(attend(k, M, used, "cosine-mean"), torch.tensor([[0.3, 0.8]]))
     a, b = np.exp(3.0) / (np.exp(3.0) + np.exp(8.0)), np.exp(8.0) / (np.exp(3.0) + np.exp(8.0))
-    torch.testing.assert_close(attend(k, M, used, "softmax"), torch.tensor([[a, 2 * b]], dtype=torch.float32))
+    torch.testing.assert_close(
+        attend(k, M, used, "softmax"), torch.tensor([[a, 2 * b]], dtype=torch.float32)
+    )
 
 
 def test_printed_cosine_ignores_the_length_of_the_query_and_grows_with_the_slots():
@@ -128,7 +134,11 @@ def test_printed_cosine_ignores_the_length_of_the_query_and_grows_with_the_slots
 
 @pytest.mark.parametrize("read", READS)
 def test_slots_not_in_use_are_not_read(read):
-    k, M, used = torch.randn(4, d), torch.randn(4, 5, d), torch.tensor([False, False, True, True, True]).expand(4, 5)
+    k, M, used = (
+        torch.randn(4, d),
+        torch.randn(4, 5, d),
+        torch.tensor([False, False, True, True, True]).expand(4, 5),
+    )
     junk = torch.where(used[..., None], M, 1e6 * torch.randn(4, 5, d))
     assert torch.equal(attend(k, M, used, read), attend(k, junk, used, read))
     torch.testing.assert_close(attend(k, M, used, read), attend(k, M[:, 2:], used[:, 2:], read))
@@ -143,7 +153,9 @@ def test_an_empty_memory_and_zero_slots_read_zero(read):
 
 @pytest.mark.parametrize("read", ["cosine", "cosine-mean"])
 def test_a_zero_query_reads_zero(read):
-    assert not attend(torch.zeros(3, d), torch.randn(3, 4, d), torch.ones(3, 4, dtype=torch.bool), read).any()
+    assert not attend(
+        torch.zeros(3, d), torch.randn(3, 4, d), torch.ones(3, 4, dtype=torch.bool), read
+    ).any()
 
 
 @pytest.mark.parametrize("read", [read for read in READS if not read.startswith("cosine")])
@@ -158,10 +170,15 @@ def test_a_zero_query_reads_the_mean_of_the_slots_in_use_under_a_softmax(read):
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("loss", ["norm", "squared"])
 @pytest.mark.parametrize("size", [0.0, 1e-12, 1.0, 1e3])
-def test_empty_memories_zero_queries_and_zero_slots_give_finite_losses_and_gradients(read, loss, size):
+def test_empty_memories_zero_queries_and_zero_slots_give_finite_losses_and_gradients(
+    read, loss, size
+):
     memory = surprise_memory(read=read, loss=loss)
     u = torch.randn(5, B, n)
-    u[:, 0], u[2:] = 0.0, size * u[2:]  # environment 0 stores zeros only; both ask an empty memory first
+    u[:, 0], u[2:] = (
+        0.0,
+        size * u[2:],
+    )  # environment 0 stores zeros only; both ask an empty memory first
     _, _, log, _ = memory(u, flags(5, (3, 1)), ~flags(5), memory.start(B))
     asked = torch.stack([torch.zeros(n), *u[:, 1], size * torch.randn(n)]).requires_grad_()
     losses = memory.losses(asked, torch.tensor([2, 1, 3, 5, 7, 9, 4]), log)
@@ -182,10 +199,12 @@ def test_an_empty_memory_gives_q_and_v_no_gradient(read):
 
 def test_loss_is_the_mean_of_one_norm_per_sample():
     error = torch.tensor([[3.0, 4.0], [0.0, 0.0], [6.0, 8.0]], requires_grad=True)
-    assert magnitude(error, "norm").item() == pytest.approx(5.0)
-    assert magnitude(error, "squared").item() == pytest.approx(125 / 3)
-    magnitude(error, "norm").backward()
-    torch.testing.assert_close(error.grad, torch.tensor([[0.2, 4 / 15], [0.0, 0.0], [0.2, 4 / 15]]))  # zero, not nan, at zero
+    assert mean_error(error, "norm").item() == pytest.approx(5.0)
+    assert mean_error(error, "squared").item() == pytest.approx(125 / 3)
+    mean_error(error, "norm").backward()
+    torch.testing.assert_close(
+        error.grad, torch.tensor([[0.2, 4 / 15], [0.0, 0.0], [0.2, 4 / 15]])
+    )  # zero, not nan, at zero
 
 
 @pytest.mark.parametrize("read", ["cosine", "cosine-mean"])
@@ -206,7 +225,9 @@ def test_zero_surprise_has_zero_novelty_without_biases(name, read):
 
 
 def test_one_update_moves_v_and_w_the_second_moves_q_too():
-    config = BonusConfig(RNDConfig(n, 8), MemoryConfig(4, d, w_hidden=6), epochs=1, minibatches=1, proportion=1.0)
+    config = BonusConfig(
+        RNDConfig(n, 8), MemoryConfig(4, d, w_hidden=6), epochs=1, minibatches=1, proportion=1.0
+    )
     bonus = Bonus("rnd+sm", (4,), B, config)
     x, no = torch.randn(6, B, 4, generator=torch.Generator().manual_seed(0)), flags(6)
     chunk = Chunk(x, no.long(), no.float(), x, no, no, no, ~no, {})
@@ -231,7 +252,10 @@ def test_w_finds_a_surprise_it_has_met_often_less_new_than_one_of_the_same_size(
         adam.zero_grad()
         sum(memory.losses(u.flatten(0, 1), torch.arange(4 * B), log).values()).backward()
         adam.step()
-    old, unseen = (memory(x[:, None].expand(4, B, n), flags(4), ~flags(4), memory.start(B))[0] for x in (known, new))
+    old, unseen = (
+        memory(x[:, None].expand(4, B, n), flags(4), ~flags(4), memory.start(B))[0]
+        for x in (known, new)
+    )
     assert old.norm(dim=-1).mean() < 0.7 * unseen.norm(dim=-1).mean()
 
 

@@ -1,6 +1,6 @@
 """EnvPool's MiniGrid is the `minigrid` package's, step by step from the same layouts.
 
-EnvPool draws exactly as `minigrid` does, so a layout can be read off its picture, tile by tile, and set up in the other.
+EnvPool rng exactly as `minigrid` does, so a layout can be read off its picture, tile by tile, and set up in the other.
 """
 
 import gymnasium as gym
@@ -37,7 +37,9 @@ def copy_layout(picture, env):
     env.grid, env.carrying, env.step_count = Grid(size, size), None, 0
     balls = []
     for i, j in np.ndindex(size, size):
-        make, facing = LOOKS[picture[j * TILE : (j + 1) * TILE, i * TILE : (i + 1) * TILE].tobytes()]
+        make, facing = LOOKS[
+            picture[j * TILE : (j + 1) * TILE, i * TILE : (i + 1) * TILE].tobytes()
+        ]
         thing = make()
         env.grid.set(i, j, thing)
         if facing is not None:
@@ -88,7 +90,10 @@ def test_the_same_actions_from_the_same_layout_give_the_same_stream(name, steps,
     (ours, theirs), rng, happened = pair(name), np.random.default_rng(0), set()
     for _ in range(steps):
         carried, action = theirs.carrying, int(clever(theirs, rng))
-        step, (_, reward, terminated, truncated, _) = ours.step(np.array([action])), theirs.step(action)
+        step, (_, reward, terminated, truncated, _) = (
+            ours.step(np.array([action])),
+            theirs.step(action),
+        )
         assert np.array_equal(step.next_obs[0], numbers(theirs))
         assert (step.terminated[0], step.truncated[0]) == (terminated, truncated)
         assert step.reward[0] == pytest.approx(reward, abs=1e-6)

@@ -9,7 +9,9 @@ from surprise_memory import UserError
 from surprise_memory.envs import make_vec, miniworld
 
 CAN_DRAW = miniworld.ids() and find_library("EGL") and find_library("GLU")
-pytestmark = pytest.mark.skipif(not CAN_DRAW, reason=f"pip install 'surprise-memory[miniworld]' and {miniworld.LIBRARIES}")
+pytestmark = pytest.mark.skipif(
+    not CAN_DRAW, reason=f"pip install 'surprise-memory[miniworld]' and {miniworld.LIBRARIES}"
+)
 TV = "NoisyTV/MiniWorld-MazeS3Fast-v0"
 
 
@@ -32,7 +34,9 @@ def test_four_rgb_frames_of_84_pixels_and_a_remote_control(maze):
 def test_watching_shows_fresh_noise_in_the_newest_frame_and_moves_nothing(maze):
     obs = maze.reset()
     one, two = maze.step(np.full(3, 3)), maze.step(np.full(3, 3))
-    assert np.array_equal(one.next_obs[:, :9], obs[:, 3:])  # older frames move down, noise is the newest
+    assert np.array_equal(
+        one.next_obs[:, :9], obs[:, 3:]
+    )  # older frames move down, noise is the newest
     assert np.array_equal(two.next_obs[:, 6:9], one.next_obs[:, 9:])  # it stays in the stack
     assert not np.array_equal(one.next_obs[:, 9:], two.next_obs[:, 9:])
     assert not np.array_equal(one.next_obs[0, 9:], one.next_obs[1, 9:])
@@ -66,7 +70,10 @@ def test_the_same_seed_gives_the_same_mazes_and_the_same_noise():
 
 
 def test_the_papers_tasks_have_its_sizes():
-    pick, rooms, maze = (miniworld.make(f"MiniWorld-{name}-v0", False) for name in ("PickupObjects", "FourRooms", "MazeS3Fast"))
+    pick, rooms, maze = (
+        miniworld.make(f"MiniWorld-{name}-v0", False)
+        for name in ("PickupObjects", "FourRooms", "MazeS3Fast")
+    )
     assert pick.num_objs == 3 and pick.action_space.n == 5 and pick.max_episode_steps == 400
     assert rooms.action_space.n == 3 and rooms.max_episode_steps == 250
     assert maze.action_space.n == 3 and maze.max_episode_steps == 300

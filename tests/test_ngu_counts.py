@@ -15,10 +15,18 @@ from gymnasium import spaces
 from test_generators import perceptron, relu
 from test_reference import grads, shake, weights_of
 
-from surprise_memory import Bonus, BonusConfig, Chunk, CountsConfig, MemoryConfig, NGUConfig, RNDConfig
+from surprise_memory import (
+    Bonus,
+    BonusConfig,
+    Chunk,
+    CountsConfig,
+    MemoryConfig,
+    NGUConfig,
+    RNDConfig,
+)
 from surprise_memory.memory import Counts
-from surprise_memory.normalise import RunningMoments
-from surprise_memory.surprise.ngu import episodic_reward, lifelong_factor, look_around, nearest
+from surprise_memory.nn.normalise import RunningMoments
+from surprise_memory.surprise.ngu import episodic_knn, episodic_reward, lifelong_factor, nearest
 
 T, B, p, k, CAPACITY, OBS, n = 23, 3, 2, 4, 6, 7, 5
 CUTS = {"one-chunk": [23], "two": [13, 10], "uneven": [5, 1, 11, 6], "step-by-step": [1] * 23}
@@ -58,7 +66,13 @@ def neighbours(points, first, valid, bug=None, capacity=CAPACITY):
             continue
         if bug == "inserts first":
             been[b].append(points[t, b])
-        room = been[b] if bug == "no capacity" else been[b][:capacity] if bug == "keeps the oldest" else been[b][-capacity:]
+        room = (
+            been[b]
+            if bug == "no capacity"
+            else been[b][:capacity]
+            if bug == "keeps the oldest"
+            else been[b][-capacity:]
+        )
         power = 1 if bug == "not squared" else 2
         d = sorted(float(sum((points[t, b] - q) ** 2)) ** (power / 2) for q in room)[:k]
         found[t, b, : len(d)] = d
@@ -92,7 +106,7 @@ def walked(points, first, valid, cuts=(T,), capacity=CAPACITY):
     """The package's distances, in rising order, chunk after chunk."""
     carry, found = unvisited(), []
     for x, f, ok in pieces(list(cuts), points, first, valid):
-        d, carry = look_around(x, f, ok, carry, k, capacity)
+        d, carry = episodic_knn(x, f, ok, carry, k, capacity)
         found.append(d.sort(-1).values)
     return torch.cat(found)
 
@@ -117,7 +131,7 @@ def test_the_kernel_by_hand_with_squared_distances():
     """From 2 to 0 and 5 it is 4 and 9, twice and 4.5 times the mean 2: K = 0.5 / 1.5 and 0.5 / 4, together 11 / 24."""
     config, no = NGUConfig(2, 9, 1, 8, eps=0.5, xi=1.0, c=1.0), torch.zeros(3, 1, dtype=torch.bool)
     points = torch.tensor([0.0, 5.0, 2.0])[:, None, None]
-    distance, _ = look_around(points, no, ~no, unvisited(1, 1), 2, 9)
+    distance, _ = episodic_knn(points, no, ~no, unvisited(1, 1), 2, 9)
     assert sorted(distance[2, 0].tolist()) == [4, 9]
     reward = episodic_reward(distance, torch.tensor(2.0), config)
     assert reward[:2].tolist() == [[0], [0]]
@@ -126,14 +140,18 @@ def test_the_kernel_by_hand_with_squared_distances():
 
 def test_distances_within_xi_count_as_none():
     distance, config = torch.tensor([[0.0, 1.9]]), NGUConfig(2, 9, xi=1.0)
-    assert episodic_reward(distance, torch.tensor(2.0), config).item() == pytest.approx(1 / (np.sqrt(2) + config.c), rel=1e-6)
+    assert episodic_reward(distance, torch.tensor(2.0), config).item() == pytest.approx(
+        1 / (np.sqrt(2) + config.c), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(("s_max", "paid"), [(2.2, False), (2.3, True)])
 def test_too_similar_pays_nothing(s_max, paid):
     """Four repeats: sqrt(4) + 0.25 = 2.25."""
     config = NGUConfig(k, 9, c=0.25, s_max=s_max)
-    assert episodic_reward(torch.zeros(1, k), torch.tensor(1.0), config).item() == (pytest.approx(1 / 2.25) if paid else 0)
+    assert episodic_reward(torch.zeros(1, k), torch.tensor(1.0), config).item() == (
+        pytest.approx(1 / 2.25) if paid else 0
+    )
 
 
 def test_kernel_and_reward_are_the_formulas():
@@ -172,7 +190,9 @@ def test_a_wrong_episodic_memory_would_be_seen(bug):
     points, first, valid = journey(1)
     points[~valid] = 1.0  # nan would be seen too easily
     got = walked(points, first, valid)
-    first = first & valid  # a mutant that looks at rows which never happened has to meet the reset after them
+    first = (
+        first & valid
+    )  # a mutant that looks at rows which never happened has to meet the reset after them
     assert same(got, neighbours(points.numpy(), first, valid), valid)
     if bug == "inserts what never happened":
         first[1:] = (first[1:] & valid[:-1]) | ~valid[1:]
@@ -181,8 +201,11 @@ def test_a_wrong_episodic_memory_would_be_seen(bug):
 
 def test_a_repeat_is_near_its_first_visit_and_never_near_itself():
     """The second 3 finds the first at distance zero; the first finds only the origin, as if it had not been put in."""
-    points, no = torch.tensor([[0.0], [3.0], [3.0], [1.0]])[:, None], torch.zeros(4, 1, dtype=torch.bool)
-    distance, _ = look_around(points, no, ~no, unvisited(1, 1), 1, 9)
+    points, no = (
+        torch.tensor([[0.0], [3.0], [3.0], [1.0]])[:, None],
+        torch.zeros(4, 1, dtype=torch.bool),
+    )
+    distance, _ = episodic_knn(points, no, ~no, unvisited(1, 1), 1, 9)
     assert distance[:, 0, 0].tolist() == [torch.inf, 9, 0, 1]
 
 
@@ -200,7 +223,9 @@ def test_neighbours_far_from_the_origin_are_still_the_nearest(offset):
     query, hidden = keys[:, 4:9].clone(), torch.as_tensor(rng.random((2, 5, 13)) < 0.3)
     got = nearest(query, keys, hidden, k).sort(-1).values
     for b, t in np.ndindex(2, 5):
-        d = [float(((query[b, t] - keys[b, j]) ** 2).sum()) for j in range(13) if not hidden[b, t, j]]
+        d = [
+            float(((query[b, t] - keys[b, j]) ** 2).sum()) for j in range(13) if not hidden[b, t, j]
+        ]
         assert got[b, t].tolist() == sorted(d)[:k]
 
 
@@ -224,7 +249,9 @@ def test_alpha_by_hand_and_clipped_to_one_and_l():
 def explorer(method="ngu", seed=0, **config):
     """A bonus that sees observations as they are and never learns (Adam's steps are below rounding), and a chunk."""
     small = dict(obs_norm="scale", obs_scale=1.0, lr=1e-30, memory_lr=1e-30, scale_momentum=None)
-    options = BonusConfig(**(small | {"rnd": RNDConfig(n, 8), "ngu": NGU, "memory": MemoryConfig(4, 3)} | config))
+    options = BonusConfig(
+        **(small | {"rnd": RNDConfig(n, 8), "ngu": NGU, "memory": MemoryConfig(4, 3)} | config)
+    )
     bonus = Bonus(method, (OBS,), B, options, seed, spaces.Discrete(4))
     rng = np.random.default_rng(seed)
     shake(bonus, rng)
@@ -236,7 +263,10 @@ def outing(rng, T=T):
     first, valid = episodes(rng, T)
     obs, next_obs = torch.as_tensor(rng.normal(size=(2, T, B, OBS)), dtype=torch.float32)
     obs[~valid], next_obs[~valid] = torch.nan, torch.nan
-    no, action = torch.zeros(T, B, dtype=torch.bool), torch.as_tensor(rng.integers(0, 4, size=(T, B)))
+    no, action = (
+        torch.zeros(T, B, dtype=torch.bool),
+        torch.as_tensor(rng.integers(0, 4, size=(T, B))),
+    )
     return Chunk(obs, action, no.float(), next_obs, no, no, first, valid, {})
 
 
@@ -245,14 +275,21 @@ def rnd_error(weights, chunk, power=1):
     e = np.zeros(chunk.shape)
     for t, b in np.ndindex(*chunk.shape):
         s = chunk.next_obs[t, b].double().numpy()
-        u = perceptron(weights, "rnd.predictor", s, np.tanh) - perceptron(weights, "rnd.target", s, np.tanh)
+        u = perceptron(weights, "rnd.predictor", s, np.tanh) - perceptron(
+            weights, "rnd.target", s, np.tanh
+        )
         e[t, b] = np.linalg.norm(u) ** power
     return e
 
 
 def ngu(weights, chunk, e, d_mean, e_mean, e_std, bug=None):
     """(reward, r_epi, alpha, squared distances) of a whole chunk that opens with resets."""
-    f = np.array([perceptron(weights, "embed", s, relu) for s in chunk.next_obs.flatten(0, 1).double().numpy()])
+    f = np.array(
+        [
+            perceptron(weights, "embed", s, relu)
+            for s in chunk.next_obs.flatten(0, 1).double().numpy()
+        ]
+    )
     d = neighbours(f.reshape(*chunk.shape, -1), chunk.first, chunk.valid, bug)
     r_epi = np.array([[episodic(x, d_mean, NGU) for x in row] for row in d])
     alpha = np.array([[lifelong(x, e_mean, e_std, NGU.clip) for x in row] for row in e])
@@ -261,7 +298,10 @@ def ngu(weights, chunk, e, d_mean, e_mean, e_std, bug=None):
 
 def knows(bonus, d_mean, e_mean, e_std):
     """Give a bonus these statistics."""
-    for found, mean, var in ((bonus.surprise.distance, d_mean, 1.0), (bonus.surprise.error, e_mean, e_std**2)):
+    for found, mean, var in (
+        (bonus.surprise.distance, d_mean, 1.0),
+        (bonus.surprise.error, e_mean, e_std**2),
+    ):
         found.mean.fill_(mean)
         found.var.fill_(var)
         found.count.fill_(100.0)
@@ -287,7 +327,10 @@ def test_a_wrong_episodic_memory_would_be_seen_in_the_reward():
     e, known = rnd_error(weights_of(bonus), chunk), (1.5, 2.0, 0.5)
     knows(bonus, *known)
     raw, _, _ = bonus(chunk, bonus.start())
-    agree = {bug: np.allclose(raw, ngu(weights_of(bonus), chunk, e, *known, bug)[0], 1e-4, 1e-6) for bug in (None, *BUGS[:-1])}
+    agree = {
+        bug: np.allclose(raw, ngu(weights_of(bonus), chunk, e, *known, bug)[0], 1e-4, 1e-6)
+        for bug in (None, *BUGS[:-1])
+    }
     assert agree.pop(None)
     assert not any(agree.values())
 
@@ -304,9 +347,13 @@ def test_ngu_with_a_memory_pays_for_novelty_in_alpha_and_keeps_r_epi():
     want, r_epi, alpha, _ = ngu(weights, chunk, novelty, *known)
     np.testing.assert_allclose(raw, want, rtol=1e-4, atol=1e-6)
     assert len(np.unique(alpha[chunk.valid])) > 5 and r_epi[chunk.valid].any()
-    assert not np.allclose(raw, ngu(weights, chunk, rnd_error(weights, chunk), *known)[0], rtol=1e-3)
+    assert not np.allclose(
+        raw, ngu(weights, chunk, rnd_error(weights, chunk), *known)[0], rtol=1e-3
+    )
     _, without, _ = plain(chunk, plain.start())
-    assert torch.equal(trace.notes["episodic"][chunk.valid], without.notes["episodic"][chunk.valid])
+    assert torch.equal(
+        trace.extras["episodic"][chunk.valid], without.extras["episodic"][chunk.valid]
+    )
 
 
 @pytest.mark.parametrize("method", ["ngu", "ngu+sm"])
@@ -329,7 +376,9 @@ def test_ngu_inverse_loss_is_the_cross_entropy_of_the_action():
     rows, weights, total = chunk.valid_rows()[::3], weights_of(bonus), 0.0
     for i in rows:
         s, after = (x.flatten(0, 1)[i].double().numpy() for x in (chunk.obs, chunk.next_obs))
-        both = np.concatenate([perceptron(weights, "embed", s, relu), perceptron(weights, "embed", after, relu)])
+        both = np.concatenate(
+            [perceptron(weights, "embed", s, relu), perceptron(weights, "embed", after, relu)]
+        )
         guess = perceptron(weights, "inverse_model", both, relu)
         total += np.log(sum(np.exp(guess))) - guess[chunk.action.flatten()[i]]
     assert bonus.losses(trace, rows)["inverse"].item() == pytest.approx(total / len(rows), rel=1e-5)
@@ -361,9 +410,17 @@ def test_an_absorbed_rollout_is_paid_with_the_statistics_of_those_before():
         d = ngu(weights, rollout, e, 1.0, 0.0, 1.0)[3][rollout.valid]
         distances.append(d[np.isfinite(d)])
         errors.append(e[rollout.valid])
-        after = np.concatenate(distances).mean(), np.concatenate(errors).mean(), np.concatenate(errors).std()
+        after = (
+            np.concatenate(distances).mean(),
+            np.concatenate(errors).mean(),
+            np.concatenate(errors).std(),
+        )
         reward, _, carry = bonus.absorb(rollout, carry)
-        found = bonus.surprise.distance.mean, bonus.surprise.error.mean, bonus.surprise.error.var.sqrt()
+        found = (
+            bonus.surprise.distance.mean,
+            bonus.surprise.error.mean,
+            bonus.surprise.error.var.sqrt(),
+        )
         np.testing.assert_allclose([float(x) for x in found], after, rtol=1e-5)
         want = ngu(weights, rollout, e, *(known or after))[0]
         np.testing.assert_allclose(reward * bonus.scaler.std, want, rtol=1e-4, atol=1e-5)
@@ -378,8 +435,8 @@ def test_a_warm_up_measures_distances_and_not_errors():
     assert after[:3] != before[:3]
     assert after[3:] == before[3:]
     _, trace, _ = bonus(chunk, bonus.start())
-    assert trace.notes["episodic"].any()
-    assert (trace.notes["alpha"][chunk.valid] == 1).all()  # as long as no error is known
+    assert trace.extras["episodic"].any()
+    assert (trace.extras["alpha"][chunk.valid] == 1).all()  # as long as no error is known
 
 
 def test_nothing_is_paid_before_a_distance_is_known():
@@ -406,7 +463,9 @@ def test_the_episodic_memory_of_ngu_survives_the_rollout():
     for cuts in CUTS.values():
         carry, parts = bonus.start(), []
         for rows in torch.arange(T).split(cuts):
-            part = Chunk(**{name: column[rows] for name, column in chunk.columns().items()}, notes={})
+            part = Chunk(
+                **{name: column[rows] for name, column in chunk.columns().items()}, extras={}
+            )
             raw, _, carry = bonus(part, carry)
             parts.append(raw)
         torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-4, atol=1e-6)
@@ -419,7 +478,9 @@ def tally(u, first, valid, G, tables, bug=None):
     """(T, B) rewards; `tables` is {0: {code: visits}}, one for all environments."""
     paid = np.zeros(u.shape[:2])
     order = list(np.ndindex(*u.shape[:2]))
-    for t, b in sorted(order, key=lambda i: i[::-1]) if bug == "environment by environment" else order:
+    for t, b in (
+        sorted(order, key=lambda i: i[::-1]) if bug == "environment by environment" else order
+    ):
         table = tables.setdefault(b if bug == "a table for each environment" else 0, {})
         if first[t, b] and bug == "clears at a reset":
             table.clear()
@@ -523,7 +584,9 @@ def shopper(seed=0, **options):
     """An 'rnd+counts' that never learns, and a chunk of seven states that come again and again."""
     bonus, _, rng = explorer("rnd+counts", seed, **({"counts": CountsConfig(bits=9)} | options))
     first, valid = episodes(rng)
-    states = torch.as_tensor(rng.normal(size=(7, OBS)), dtype=torch.float32)[rng.integers(0, 7, size=(T, B))]
+    states = torch.as_tensor(rng.normal(size=(7, OBS)), dtype=torch.float32)[
+        rng.integers(0, 7, size=(T, B))
+    ]
     states[~valid] = torch.nan
     return bonus, successors(states, first, valid)
 
@@ -545,8 +608,18 @@ def test_steps_and_an_update_count_each_row_once():
     bonus, chunk = shopper()
     for _ in range(2):
         for t in range(T):
-            ended = (chunk.first | ~chunk.valid)[t + 1] if t + 1 < T else torch.ones(B, dtype=torch.bool)
-            bonus.step(chunk.obs[t], chunk.action[t], chunk.next_obs[t], ended & chunk.valid[t], chunk.valid[t])
+            ended = (
+                (chunk.first | ~chunk.valid)[t + 1]
+                if t + 1 < T
+                else torch.ones(B, dtype=torch.bool)
+            )
+            bonus.step(
+                chunk.obs[t],
+                chunk.action[t],
+                chunk.next_obs[t],
+                ended & chunk.valid[t],
+                chunk.valid[t],
+            )
         bonus.update()
     assert bonus.memory.get_extra_state()["visits"].sum() == 2 * chunk.valid.sum()
 

@@ -9,7 +9,7 @@ from surprise_memory import UserError
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.envs.noisy_tv import NoisyTV
-from surprise_memory.train import tv_metrics
+from surprise_memory.training.loop import tv_metrics
 
 
 def both(env_id, actions, B=3):
@@ -30,13 +30,18 @@ def test_only_what_the_remote_control_shows_is_noise(env_id):
     for action, (plain, noisy) in zip(actions, pairs, strict=True):
         done = plain.terminated | plain.truncated
         watched = (action == n - 1) & plain.valid & ~done
-        watched_any, ended_any = watched_any or watched.any(), ended_any or ((action == n - 1) & done).any()
+        watched_any, ended_any = (
+            watched_any or watched.any(),
+            ended_any or ((action == n - 1) & done).any(),
+        )
         for name in ("reward", "terminated", "truncated", "valid"):
             assert np.array_equal(getattr(plain, name), getattr(noisy, name))
         for name in ("next_obs", "obs"):
             a, b = getattr(plain, name), getattr(noisy, name)
             assert a.dtype == b.dtype and np.array_equal(a[~watched], b[~watched])
-            assert all(not np.array_equal(x, y) for x, y in zip(a[watched], b[watched], strict=True))
+            assert all(
+                not np.array_equal(x, y) for x, y in zip(a[watched], b[watched], strict=True)
+            )
         assert np.array_equal(noisy.next_obs[watched], noisy.obs[watched])
     assert watched_any and (ended_any or env_id == TOY)
 
@@ -77,13 +82,18 @@ def test_continuous_actions_have_no_remote_control():
 
 
 def test_what_is_reported_of_the_tv():
-    chunk = fakes.chunk_of(torch.zeros(2, 3, 1), valid=torch.tensor([[True, True, True], [True, True, False]]))
+    chunk = fakes.chunk_of(
+        torch.zeros(2, 3, 1), valid=torch.tensor([[True, True, True], [True, True, False]])
+    )
     chunk.action[:] = torch.tensor([[3, 0, 3], [1, 2, 3]])
     paid = torch.tensor([[4.0, 1, 2], [1, 2, 1000]])  # the last never happened
     report = tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, paid)
     mean, std = 2.0, np.std([4, 1, 2, 1, 2])
     assert report == pytest.approx(
-        {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std, "noisy_tv/pay_share": 6 / 10}, rel=1e-6
+        {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std, "noisy_tv/pay_share": 6 / 10},
+        rel=1e-6,
     )
-    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, None) == pytest.approx({"noisy_tv/share": 0.4})
+    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, None) == pytest.approx(
+        {"noisy_tv/share": 0.4}
+    )
     assert tv_metrics(make_vec(TOY, 3, 0), chunk, paid) == {}

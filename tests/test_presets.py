@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
-from surprise_memory.config import PRESETS
+from surprise_memory.training.config import PRESETS
 
 
 @pytest.mark.parametrize(
@@ -27,20 +27,31 @@ def test_the_papers_tables(env, envs, minibatches, clip, steps, ext_coef):
         clip,
         ext_coef,
     )
-    assert (run.ppo.lr, run.ppo.lam, run.ppo.gamma_ext, run.ppo.gamma_int, run.ppo.int_coef) == (1e-4, 0.95, 0.999, 0.99, 1)
+    assert (run.ppo.lr, run.ppo.lam, run.ppo.gamma_ext, run.ppo.gamma_int, run.ppo.int_coef) == (
+        1e-4,
+        0.95,
+        0.999,
+        0.99,
+        1,
+    )
 
 
 @pytest.mark.parametrize(("ext_coef", "reaches"), [(0.0, False), (2.0, True)])
 def test_without_its_weight_the_tasks_reward_never_reaches_the_agent(ext_coef, reaches):
     def weights_after(task_reward):
         torch.manual_seed(0)
-        agent = PPO((3,), spaces.Discrete(2), PPOConfig(hidden=8, minibatches=2, epochs=2, ext_coef=ext_coef), True)
+        agent = PPO(
+            (3,),
+            spaces.Discrete(2),
+            PPOConfig(hidden=8, minibatches=2, epochs=2, ext_coef=ext_coef),
+            True,
+        )
         chunk = fakes.chunk_of(torch.randn(6, 4, 3))
         for t in range(6):
-            action, notes, _ = agent.act(chunk.obs[t], chunk.first[t], {})
+            action, extras, _ = agent.act(chunk.obs[t], chunk.first[t], {})
             chunk.action[t] = action
-            for name, note in notes.items():
-                chunk.notes.setdefault(name, torch.zeros(6, 4))[t] = note
+            for name, note in extras.items():
+                chunk.extras.setdefault(name, torch.zeros(6, 4))[t] = note
         chunk.reward[:] = task_reward * torch.rand(6, 4)
         agent.update(chunk, torch.rand(6, 4))
         return torch.cat([p.flatten() for p in agent.policy.parameters()]).detach()

@@ -11,9 +11,20 @@ import torch
 from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, RNDConfig
 from surprise_memory.memory.episodic import READS
 
-T, B, n, d, N, HIDDEN, OBS = 11, 2, 5, 3, 4, 6, 7  # all different, so that no two axes can be swapped unseen
+T, B, n, d, N, HIDDEN, OBS = (
+    11,
+    2,
+    5,
+    3,
+    4,
+    6,
+    7,
+)  # all different, so that no two axes can be swapped unseen
 # One letter per step and environment: s a step, e the last one of an episode, x a row that never happened.
-BEFORE, ROLLOUT = ("exs", "sss"), ("ssexsssssss", "sssssesssss")  # the memory wraps at N, and carries over in environment 1
+BEFORE, ROLLOUT = (
+    ("exs", "sss"),
+    ("ssexsssssss", "sssssesssss"),
+)  # the memory wraps at N, and carries over in environment 1
 
 
 # --- the paper, in loops ------------------------------------------------------------------------------------------------
@@ -22,7 +33,15 @@ BEFORE, ROLLOUT = ("exs", "sss"), ("ssexsssssss", "sssssesssss")  # the memory w
 class Paper:
     """Surprise, M and W for one state at a time. `now` and `still` are dicts of weights, `options` the switches."""
 
-    def __init__(self, memory, read=MemoryConfig.read, loss="norm", attach_read=True, m_trains_surprise=False, **_):
+    def __init__(
+        self,
+        memory,
+        read=MemoryConfig.read,
+        loss="norm",
+        attach_read=True,
+        m_trains_surprise=False,
+        **_,
+    ):
         self.has_m, self.has_w = memory in ("m", "sm"), memory in ("w", "sm")
         self.read_as, self.loss, self.m_trains = read, loss, m_trains_surprise
         self.attach = attach_read and not m_trains_surprise
@@ -37,7 +56,9 @@ class Paper:
         return x
 
     def surprise(self, weights, state):
-        return self.perceptron(weights, "predictor", state) - self.perceptron(weights, "target", state)
+        return self.perceptron(weights, "predictor", state) - self.perceptron(
+            weights, "target", state
+        )
 
     def read(self, k, M):
         dot = [k @ m for m in M]
@@ -59,7 +80,9 @@ class Paper:
 
     def autoencoder(self, weights, q):
         h = weights["memory.w.encode.weight"] @ q + weights.get("memory.w.encode.bias", 0.0)
-        return weights["memory.w.decode.weight"] @ np.tanh(h) + weights.get("memory.w.decode.bias", 0.0)
+        return weights["memory.w.decode.weight"] @ np.tanh(h) + weights.get(
+            "memory.w.decode.bias", 0.0
+        )
 
     def step(self, weights, state, M):
         """(u, q, v) of one step that finds the keys M, oldest first."""
@@ -72,7 +95,11 @@ class Paper:
 
     def losses(self, now, still, samples):
         """L_SG, L_M, L_W averaged over samples (state, M)."""
-        total = {"surprise": 0.0} | ({"m": 0.0} if self.has_m else {}) | ({"w": 0.0} if self.has_w else {})
+        total = (
+            {"surprise": 0.0}
+            | ({"m": 0.0} if self.has_m else {})
+            | ({"w": 0.0} if self.has_w else {})
+        )
         for state, M in samples:
             u, fixed = self.surprise(now, state), self.surprise(still, state)
             total["surprise"] += self.size(u) / len(samples)
@@ -88,7 +115,7 @@ class Paper:
         return total
 
 
-def live(paper, weights, states, plan, memories):
+def env_step(paper, weights, states, plan, memories):
     """Algorithm 2, lines 3 to 11: one environment and one step at a time. Returns {(t, b): (u, q, v, M that was read)}."""
     seen = {}
     for b, letters in enumerate(plan):
@@ -114,7 +141,17 @@ def chunk_of(states, plan, opening):
     first = np.vstack([np.array(opening)[None], letters[:-1] != "s"])
     yes, no = torch.as_tensor(letters == "e"), torch.zeros(letters.shape, dtype=torch.bool)
     x = torch.as_tensor(states)
-    return Chunk(x, no.long(), no.double(), x, yes, no, torch.as_tensor(first), torch.as_tensor(letters != "x"), {})
+    return Chunk(
+        x,
+        no.long(),
+        no.double(),
+        x,
+        yes,
+        no,
+        torch.as_tensor(first),
+        torch.as_tensor(letters != "x"),
+        {},
+    )
 
 
 def world(memory, power=1, loss="norm", seed=0, **options):
@@ -128,12 +165,15 @@ def world(memory, power=1, loss="norm", seed=0, **options):
     shake(bonus, rng)  # V is born zero and biases too: neither would matter
     states = rng.normal(size=(len(BEFORE[0]) + T, B, OBS))
     cut = len(BEFORE[0])
-    before, now = chunk_of(states[:cut], BEFORE, [True] * B), chunk_of(states[cut:], ROLLOUT, [False] * B)
+    before, now = (
+        chunk_of(states[:cut], BEFORE, [True] * B),
+        chunk_of(states[cut:], ROLLOUT, [False] * B),
+    )
     _, _, carry = bonus(before, bonus.start())
     raw, trace, _ = bonus(now, carry)
     paper, memories = Paper(memory, loss=loss, **options), [[] for _ in range(B)]
-    live(paper, weights_of(bonus), states[:cut], BEFORE, memories)
-    seen = live(paper, weights_of(bonus), states[cut:], ROLLOUT, memories)
+    env_step(paper, weights_of(bonus), states[:cut], BEFORE, memories)
+    seen = env_step(paper, weights_of(bonus), states[cut:], ROLLOUT, memories)
     return bonus, paper, states[cut:], raw, trace, seen, rng
 
 
@@ -152,7 +192,13 @@ def grads(bonus, loss):
     named = {name: p for name, p in bonus.named_parameters() if p.requires_grad}
     if not loss.requires_grad:
         return dict.fromkeys(named)
-    return dict(zip(named, torch.autograd.grad(loss, list(named.values()), allow_unused=True, retain_graph=True), strict=True))
+    return dict(
+        zip(
+            named,
+            torch.autograd.grad(loss, list(named.values()), allow_unused=True, retain_graph=True),
+            strict=True,
+        )
+    )
 
 
 def reached(bonus, loss):
@@ -250,7 +296,9 @@ def assert_losses_and_gradients(memory, **options):
                 g = got[name][parameter]
                 slope = 0.0 if g is None else float((g.numpy() * way).sum())
                 expected = (up[name] - down[name]) / (2 * eps)
-                np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-7, err_msg=f"d {name} / d {parameter}")
+                np.testing.assert_allclose(
+                    slope, expected, rtol=1e-5, atol=1e-7, err_msg=f"d {name} / d {parameter}"
+                )
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=label)
@@ -282,7 +330,11 @@ def test_m_coef_weighs_l_m_alone():
         ("sm", {"train_q": False}, {"surprise": {"P"}, "m": {"V"}, "w": {"V", "W"}}),
         ("sm", {"project_back": False}, {"surprise": {"P"}, "m": {"Q"}, "w": {"Q", "W"}}),
         ("sm", {"m_trains_surprise": True}, {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"W"}}),
-        ("sm", {"m_trains_surprise": True, "attach_read": False}, {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"W"}}),
+        (
+            "sm",
+            {"m_trains_surprise": True, "attach_read": False},
+            {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"W"}},
+        ),
         ("m", {}, {"surprise": {"P"}, "m": {"Q", "V"}}),
         ("m", {"m_trains_surprise": True}, {"surprise": {"P"}, "m": {"P", "Q", "V"}}),
         ("w", {}, {"surprise": {"P"}, "w": {"W"}}),
@@ -300,7 +352,9 @@ def test_each_loss_reaches_exactly_its_parameters(memory, options, expected):
 @pytest.mark.parametrize("m_trains_surprise", [True, False])
 def test_l_w_never_reaches_the_generator(memory, attach, m_trains_surprise):
     """The paper blocks it "to avoid trivial reconstructions"; `m_trains_surprise` speaks of L_M only."""
-    bonus, _, losses, _, _ = losses_after_moving(memory, attach_read=attach, m_trains_surprise=m_trains_surprise)
+    bonus, _, losses, _, _ = losses_after_moving(
+        memory, attach_read=attach, m_trains_surprise=m_trains_surprise
+    )
     assert "P" not in reached(bonus, losses["w"])
 
 
@@ -330,7 +384,10 @@ def test_the_target_network_never_has_a_gradient_and_never_moves():
     bonus.absorb(chunk_of(states, ROLLOUT, [True] * B), bonus.start())
     assert all(p.grad is None and not p.requires_grad for p in target.parameters())
     assert all(torch.equal(p, q) for p, q in zip(target.parameters(), before, strict=True))
-    assert not any(torch.equal(p, q) for p, q in zip(bonus.surprise.predictor.parameters(), predictor, strict=True))
+    assert not any(
+        torch.equal(p, q)
+        for p, q in zip(bonus.surprise.predictor.parameters(), predictor, strict=True)
+    )
 
 
 @pytest.mark.parametrize("train_q", [True, False])

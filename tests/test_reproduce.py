@@ -12,19 +12,25 @@ import numpy as np
 import pytest
 
 from surprise_memory.cli import main
-from surprise_memory.config import PRESETS
 from surprise_memory.envs import TOY
-from surprise_memory.report.gather import gather
-from surprise_memory.report.tables import MISSING, human_table, number, tables
+from surprise_memory.errors import UserError
 from surprise_memory.reproduce import cells as cells_module
 from surprise_memory.reproduce import grids
 from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, with_options
 from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
 from surprise_memory.reproduce.local import Board, Live, hours, run_local, settle
-from surprise_memory.types import UserError
+from surprise_memory.reproduce.report.gather import gather
+from surprise_memory.reproduce.report.tables import MISSING, human_table, number, tables
+from surprise_memory.training.config import PRESETS
 
 CHROMIUM = Path("/usr/bin/chromium")
-TINY = Grid("two methods on a toy", (TOY,), grids.methods("rnd", "rnd+sm"), (1_000, 2_000), published={(TOY, "rnd"): (1.5, 0.5)})
+TINY = Grid(
+    "two methods on a toy",
+    (TOY,),
+    grids.methods("rnd", "rnd+sm"),
+    (1_000, 2_000),
+    published={(TOY, "rnd"): (1.5, 0.5)},
+)
 
 
 @pytest.fixture
@@ -49,25 +55,40 @@ def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
         found
     )  # smoke's settings have some options already
     steps = dict(zip(("smoke", "reduced", "full"), (1_024, *GRIDS[what].steps), strict=True))
-    assert {cell.run.steps for cell in found} == {steps[budget]} and steps["reduced"] < steps["full"]
+    assert {cell.run.steps for cell in found} == {steps[budget]} and steps["reduced"] < steps[
+        "full"
+    ]
     if budget == "full" and GRIDS[what].preset == "paper":
-        assert {(cell.run.preset, cell.seed) for cell in found} == {("paper", seed) for seed in range(5)}
+        assert {(cell.run.preset, cell.seed) for cell in found} == {
+            ("paper", seed) for seed in range(5)
+        }
 
 
 def test_table_1_is_the_papers():
     found = cells("table-1", "full", Path("x"))
     assert len(found) == 27 * 5 and {cell.run.steps for cell in found} == {10_000_000}
     assert {(cell.env, cell.entry) for cell in found} == set(GRIDS["table-1"].published)
-    assert [cell.seed for cell in found] == sorted(cell.seed for cell in found)  # all cells once before any twice
+    assert [cell.seed for cell in found] == sorted(
+        cell.seed for cell in found
+    )  # all cells once before any twice
 
 
 def test_options_reach_the_run_and_change_its_name():
     run = PRESETS["debug"](TOY)
     other = with_options(run, {"bonus.memory.slots": 7, "ppo.lr": 0.5})
-    assert (other.bonus.memory.slots, other.ppo.lr, other.bonus.memory.width) == (7, 0.5, run.bonus.memory.width)
-    assert digest(run) != digest(other) and digest(run) == digest(dataclasses.replace(run, threads=2, save_minutes=9.0))
+    assert (other.bonus.memory.slots, other.ppo.lr, other.bonus.memory.width) == (
+        7,
+        0.5,
+        run.bonus.memory.width,
+    )
+    assert digest(run) != digest(other) and digest(run) == digest(
+        dataclasses.replace(run, threads=2, save_minutes=9.0)
+    )
     assert digest(run) != digest(dataclasses.replace(run, seed=1))
-    sizes = {(c.run.bonus.memory.slots, c.run.bonus.memory.width) for c in cells("ablation-size", "full", Path("x"))}
+    sizes = {
+        (c.run.bonus.memory.slots, c.run.bonus.memory.width)
+        for c in cells("ablation-size", "full", Path("x"))
+    }
     assert sizes == {(32, 4), (128, 16), (1024, 64)}
 
 
@@ -86,7 +107,10 @@ def test_the_wish_for_something_else_is_refused(capsys, tmp_path):
 
 
 def test_a_dry_run_makes_nothing(capsys, tmp_path, tiny):
-    assert main(["reproduce", "tiny", "--budget", "smoke", "--dir", str(tmp_path / "r"), "--dry-run"]) == 0
+    assert (
+        main(["reproduce", "tiny", "--budget", "smoke", "--dir", str(tmp_path / "r"), "--dry-run"])
+        == 0
+    )
     said = capsys.readouterr().out
     assert "2 runs, 0 finished" in said and "steps a second" in said and "seed 0" in said
     assert not (tmp_path / "r").exists()
@@ -109,7 +133,7 @@ def test_the_newest_row_is_read_from_the_end_of_the_file(tmp_path, monkeypatch):
     assert out.last_row() == {"step": 499} == list(out.rows())[-1]
     with open(out.metrics, "a") as file:
         file.write('{"step": 5')  # torn
-    monkeypatch.setattr("surprise_memory.rundir.TAIL", 30)
+    monkeypatch.setattr("surprise_memory.training.rundir.TAIL", 30)
     assert out.last_row() == {"step": 499}
 
 
@@ -122,7 +146,12 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(tmp_path):
     board = run_local([bad, good], 1, lambda board: None)
     assert [cell.path.name for cell in board.done] == ["good"]
     (name, why), *rest = board.failed.items()
-    assert not rest and name == bad.name and "exit code 1" in why and "Unknown environment 'nonsense'" in why
+    assert (
+        not rest
+        and name == bad.name
+        and "exit code 1" in why
+        and "Unknown environment 'nonsense'" in why
+    )
     settle(board, good, -9)
     assert "killed by signal 9" in board.failed[good.name]
 
@@ -159,7 +188,9 @@ def test_whatever_ends_the_command_its_runs_save_and_end(tmp_path, number):
     words = [sys.executable, str(tmp_path / "long.py"), str(tmp_path)]
     # In the background of a script a shell has Ctrl-C ignored, and children inherit that.
     heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-    parent = subprocess.Popen(words, env=here, start_new_session=True, stderr=subprocess.DEVNULL, preexec_fn=heed)
+    parent = subprocess.Popen(
+        words, env=here, start_new_session=True, stderr=subprocess.DEVNULL, preexec_fn=heed
+    )
     out = cells_module.RunDir(tmp_path / "t" / "long")
     while not out.last_row():
         assert parent.poll() is None
@@ -251,7 +282,11 @@ def test_a_run_that_another_grid_has_made_is_taken_over(tmp_path, monkeypatch):
         make(same.path)
         with pytest.raises(TypeError):
             make(other.path)  # has to be trained
-    assert same.finished and not other.finished and '"grid": "tiny"' in (same.path / "cell.json").read_text()
+    assert (
+        same.finished
+        and not other.finished
+        and '"grid": "tiny"' in (same.path / "cell.json").read_text()
+    )
     for name in ("eval.json", "metrics.jsonl"):
         assert (same.path / name).read_text() == (one.path / name).read_text()
 
@@ -260,7 +295,9 @@ def test_what_a_bonus_is_asked_is_part_of_a_cell(tmp_path, monkeypatch):
     """Killed between the run and the question, the cell is not finished, and the second call asks without training."""
     cell = dataclasses.replace(cell_of(tmp_path / "t" / "cell"), asks=("doctor",))
     prepare(cell)
-    monkeypatch.setitem(cells_module.ASKS, "doctor", lambda run, out: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setitem(
+        cells_module.ASKS, "doctor", lambda run, out: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         make(cell.path)
     assert (cell.path / "DONE").exists() and not cell.finished
@@ -273,7 +310,9 @@ def test_what_a_bonus_is_asked_is_part_of_a_cell(tmp_path, monkeypatch):
 
 def test_mnir_is_asked_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
     tv = "NoisyTV/MiniGrid-Empty-5x5-v0"
-    monkeypatch.setitem(GRIDS, "tv", Grid("a TV", (tv,), grids.methods("none", "rnd"), (1, 1), asks=("mnir",)))
+    monkeypatch.setitem(
+        GRIDS, "tv", Grid("a TV", (tv,), grids.methods("none", "rnd"), (1, 1), asks=("mnir",))
+    )
     for cell in cells("tv", "smoke", tmp_path):
         prepare(cell)
         make(cell.path)
@@ -293,12 +332,25 @@ def test_mnir_is_asked_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
 
 
 def finished(root):
-    return {p.parent.name: (p.parent / "eval.json").stat().st_mtime_ns for p in root.glob("table-1/*/DONE")}
+    return {
+        p.parent.name: (p.parent / "eval.json").stat().st_mtime_ns
+        for p in root.glob("table-1/*/DONE")
+    }
 
 
 def test_table_1_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path):
     """The command of the documentation; the second call makes only what is missing."""
-    words = [sys.executable, "-m", "surprise_memory", "reproduce", "table-1", "--budget", "smoke", "--dir", str(tmp_path)]
+    words = [
+        sys.executable,
+        "-m",
+        "surprise_memory",
+        "reproduce",
+        "table-1",
+        "--budget",
+        "smoke",
+        "--dir",
+        str(tmp_path),
+    ]
     parent = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while len(finished(tmp_path)) < 6:
         assert parent.poll() is None
@@ -313,7 +365,11 @@ def test_table_1_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path)
     assert main(["report", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
     assert MISSING not in text and "27 of 27 cells filled" in text
-    published = [f"{mean:.1f} ± {std:g}" for (_, name), (mean, std) in GRIDS["table-1"].published.items() if name == "rnd+sm"]
+    published = [
+        f"{mean:.1f} ± {std:g}"
+        for (_, name), (mean, std) in GRIDS["table-1"].published.items()
+        if name == "rnd+sm"
+    ]
     assert len(published) == 3 and all(text.count(score) == 1 for score in published)
     look_at(tmp_path / "report.html", tmp_path)
 
@@ -323,10 +379,10 @@ def look_at(page, folder):
     if not CHROMIUM.exists():
         pytest.skip("apt-get install chromium to look at the page in a browser")
     shot = folder / "shot.png"
-    flags = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --hide-scrollbars"
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --hide-scrollbars"
+    flags += (
+        " --disable-component-update --disable-sync --enable-logging=stderr --window-size=1200,2600"
     )
-    flags += " --disable-component-update --disable-sync --enable-logging=stderr --window-size=1200,2600"
     words = [
         str(CHROMIUM),
         *flags.split(),
@@ -357,7 +413,9 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
     assert rnd[1] == "1.50 ± 0.5" and len(rnd[5].split(", ")) == 2 and "[" in rnd[3]
     assert sm[2] == sm[3] == sm[5] == MISSING
     page = (tmp_path / "report.html").read_text()
-    assert "class=missing" in page and page.count("data:image/png;base64,") == 2 and "http" not in page
+    assert (
+        "class=missing" in page and page.count("data:image/png;base64,") == 2 and "http" not in page
+    )
 
 
 def test_what_is_kept_makes_the_same_tables(tmp_path, tiny, capsys):
@@ -375,7 +433,7 @@ def test_what_is_kept_makes_the_same_tables(tmp_path, tiny, capsys):
 
 
 def test_metrics_are_thinned_and_keep_their_end(tmp_path):
-    from surprise_memory.report.keep import ROWS, thin
+    from surprise_memory.reproduce.report.archive import ROWS, thin
 
     out = cells_module.RunDir(tmp_path)
     for step in range(1003):
@@ -397,35 +455,57 @@ def test_two_runs_of_one_cell_are_refused(tmp_path, tiny):
 
 
 def test_a_generator_is_compared_where_only_the_memory_differs():
-    from surprise_memory.report.tables import counterpart
+    from surprise_memory.reproduce.report.tables import counterpart
 
-    names = {e.name: counterpart(e) for grid in ("generators", "recurrent", "ablation-size") for e in GRIDS[grid].entries}
-    assert names["rnd+sm"] == names["rnd+m"] == names["rnd+sm noisy"] == names["rnd+sm 32-4"] == "rnd"
+    names = {
+        e.name: counterpart(e)
+        for grid in ("generators", "recurrent", "ablation-size")
+        for e in GRIDS[grid].entries
+    }
+    assert (
+        names["rnd+sm"] == names["rnd+m"] == names["rnd+sm noisy"] == names["rnd+sm 32-4"] == "rnd"
+    )
     assert names["lwm+sm"] == "lwm"
-    assert not any(names[name] for name in ("rnd", "none", "none, dqn", "rnd+sm expect", "lwm+sm coef 0.03"))
+    assert not any(
+        names[name] for name in ("rnd", "none", "none, dqn", "rnd+sm expect", "lwm+sm coef 0.03")
+    )
 
 
 def test_notes_are_taken_into_the_page(tmp_path, tiny):
     for cell in cells("tiny", "smoke", tmp_path):
         prepare(cell)
-    (tmp_path / "notes.md").write_text("First **words** of 1 < 2.\n\n- one `a**b**`\n- [two](x.md)\n\n```bash\nrun it\n```\n")
+    (tmp_path / "notes.md").write_text(
+        "First **words** of 1 < 2.\n\n- one `a**b**`\n- [two](x.md)\n\n```bash\nrun it\n```\n"
+    )
     (tmp_path / "tiny" / "notes-debug-smoke.md").write_text("About the toy.")
     assert main(["report", str(tmp_path)]) == 0
     page, text = ((tmp_path / f"report.{kind}").read_text() for kind in ("html", "md"))
-    assert "<b>words</b> of 1 &lt; 2.</p><p>- one <code>a**b**</code><br>- two</p><pre>run it</pre>" in page.replace("\n", "")
-    assert "About the toy." in page and text.index("First **words**") < text.index("two methods on a toy") < text.index(
-        "About the"
+    assert (
+        "<b>words</b> of 1 &lt; 2.</p><p>- one <code>a**b**</code><br>- two</p><pre>run it</pre>"
+        in page.replace("\n", "")
     )
+    assert "About the toy." in page and text.index("First **words**") < text.index(
+        "two methods on a toy"
+    ) < text.index("About the")
 
 
 def test_all_tasks_together_are_resampled_task_by_task():
     """Two tasks far apart, two runs each: whatever is drawn, half of the runs are of each task, so the middle stays between."""
-    from surprise_memory.report.gather import Result, Study
-    from surprise_memory.report.tables import overall_table
+    from surprise_memory.reproduce.report.gather import Result, Study
+    from surprise_memory.reproduce.report.tables import overall_table
 
-    grid = Grid("two", ("a", "b"), grids.methods("rnd"), (1, 1), published={("a", "rnd"): (1.0, None), ("b", "rnd"): (2.0, None)})
+    grid = Grid(
+        "two",
+        ("a", "b"),
+        grids.methods("rnd"),
+        (1, 1),
+        published={("a", "rnd"): (1.0, None), ("b", "rnd"): (2.0, None)},
+    )
     scores = {("a", 0): 0.0, ("a", 1): 10.0, ("b", 0): 90.0, ("b", 1): 100.0}
-    results = [Result("two", "rnd", env, seed, "paper", 1, 1, x, 0.0, "", []) for (env, seed), x in scores.items()]
+    results = [
+        Result("two", "rnd", env, seed, "paper", 1, 1, x, 0.0, "", [])
+        for (env, seed), x in scores.items()
+    ]
     (row,) = overall_table(Study("two", grid, "paper", "full", results)).rows
     # iqm of the four is (10 + 90) / 2; drawn by task, the middle two lie between (0 + 90) / 2 and (10 + 100) / 2
     assert row == ["rnd", "1.50", "50.0", "50.0 [45.0, 55.0]"]
@@ -434,17 +514,20 @@ def test_all_tasks_together_are_resampled_task_by_task():
 
 
 def test_a_run_is_solved_when_its_training_return_is_enough():
-    from surprise_memory.report.gather import Result
-    from surprise_memory.report.tables import solved_at
+    from surprise_memory.reproduce.report.gather import Result
+    from surprise_memory.reproduce.report.tables import solved_at
 
-    rows = [{"step": s, "charts/return_128": r} for s, r in ((50_000, 1.0), (200_000, 0.3), (400_000, 0.95), (600_000, 0.99))]
+    rows = [
+        {"step": s, "charts/return_128": r}
+        for s, r in ((50_000, 1.0), (200_000, 0.3), (400_000, 0.95), (600_000, 0.99))
+    ]
     result = Result("g", "rnd", "e", 0, "paper", 1_000_000, 1, 1.0, 0.0, "", rows)
     assert solved_at(result, 0.9) == "0.40 M" and solved_at(result, 1.5) == "-"
 
 
 def test_the_doctors_numbers_stand_beside_the_return():
-    from surprise_memory.report.gather import Result, Study
-    from surprise_memory.report.tables import memory_table
+    from surprise_memory.reproduce.report.gather import Result, Study
+    from surprise_memory.reproduce.report.tables import memory_table
 
     answer = {
         "corr": {"all": 0.5},
@@ -455,20 +538,29 @@ def test_the_doctors_numbers_stand_beside_the_return():
         "event/door": {"norm": 5.0, "novelty": 6.0},
         "event/key": {"norm": 7.0, "novelty": 8.0},
     }
-    grid = Grid("w", ("a",), (Entry("rnd+sm", (), "rnd+sm W8"), Entry("rnd+sm", (), "rnd+sm W9")), (1, 1))
-    result = Result("w", "rnd+sm W8", "a", 0, "default", 1, 1, 9.0, 0.0, "", [], "reduced", {"doctor": answer})
+    grid = Grid(
+        "w", ("a",), (Entry("rnd+sm", (), "rnd+sm W8"), Entry("rnd+sm", (), "rnd+sm W9")), (1, 1)
+    )
+    result = Result(
+        "w", "rnd+sm W8", "a", 0, "default", 1, 1, 9.0, 0.0, "", [], "reduced", {"doctor": answer}
+    )
     table = memory_table(Study("w", grid, "default", "reduced", [result]))
     named = [dict(zip(table.head, row, strict=True)) for row in table.rows]
     assert [row["method"] for row in named] == ["rnd, its norm", "rnd+sm W8"]
     assert [row["z first sight"] for row in named] == ["3.0", "4.0"]
     assert [row["z rarest event"] for row in named] == ["7.0", "8.0"]
-    assert [row["corr. with norm"] for row in named[:2]] == ["", "0.50"] and named[1]["return"] == "9.0"
+    assert [row["corr. with norm"] for row in named[:2]] == ["", "0.50"] and named[1][
+        "return"
+    ] == "9.0"
 
 
 def test_scores_normalised_by_humans_need_every_game():
     study = gather_of({})
     rows = {row[0]: row[1:] for row in human_table(study).rows}
-    assert rows["lwm+sm"] == ["97.0", "83.7", MISSING, MISSING] and rows["emi (prior)"][2:] == ["", ""]
+    assert rows["lwm+sm"] == ["97.0", "83.7", MISSING, MISSING] and rows["emi (prior)"][2:] == [
+        "",
+        "",
+    ]
     full = gather_of(dict(zip(grids.GAMES, grids.ATARI["lwm+sm"], strict=True)))
     rows = {row[0]: row[1:] for row in human_table(full).rows}
     assert rows["lwm+sm"] == ["97.0", "83.7", "97.0", "83.8"]
@@ -476,14 +568,23 @@ def test_scores_normalised_by_humans_need_every_game():
 
 def gather_of(scores):
     """A study of table-2 with these scores of lwm+sm."""
-    from surprise_memory.report.gather import Result, Study
+    from surprise_memory.reproduce.report.gather import Result, Study
 
-    results = [Result("table-2", "lwm+sm", env, 0, "paper", 1, 1, score, 0.0, "", []) for env, score in scores.items()]
+    results = [
+        Result("table-2", "lwm+sm", env, 0, "paper", 1, 1, score, 0.0, "", [])
+        for env, score in scores.items()
+    ]
     return Study("table-2", GRIDS["table-2"], "paper", "full", results)
 
 
 def test_numbers_are_short():
-    assert [number(x) for x in (0.0, 0.123, -1.5, 48.31, 5187.0)] == ["0.0", "0.12", "-1.50", "48.3", "5,187"]
+    assert [number(x) for x in (0.0, 0.123, -1.5, 48.31, 5187.0)] == [
+        "0.0",
+        "0.12",
+        "-1.50",
+        "48.3",
+        "5,187",
+    ]
     assert Entry("rnd").name == "rnd" and Entry("rnd", (), "x").name == "x"
 
 
@@ -502,9 +603,14 @@ def test_on_ray_a_dead_machine_costs_nothing_and_the_tables_are_the_same(tmp_pat
     from surprise_memory.reproduce.ray_tune import run_ray
 
     monkeypatch.setitem(GRIDS, "tiny", TINY)
-    todo = {engine: cells("tiny", "smoke", tmp_path / engine, seeds=3) for engine in ("local", "ray")}
+    todo = {
+        engine: cells("tiny", "smoke", tmp_path / engine, seeds=3) for engine in ("local", "ray")
+    }
     longer = {
-        e: [dataclasses.replace(c, run=dataclasses.replace(c.run, steps=3_072, save_minutes=0.0)) for c in cs]
+        e: [
+            dataclasses.replace(c, run=dataclasses.replace(c.run, steps=3_072, save_minutes=0.0))
+            for c in cs
+        ]
         for e, cs in todo.items()
     }
     args = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
@@ -531,5 +637,8 @@ def test_on_ray_a_dead_machine_costs_nothing_and_the_tables_are_the_same(tmp_pat
     for cell in longer["ray"]:
         steps = [row["step"] for row in cells_module.RunDir(cell.path).rows()]
         assert steps == sorted(set(steps)) and steps[-1] >= 3_072  # nothing twice, nothing left out
-    shown = [[t.rows for study in gather(tmp_path / engine) for t in tables(study)] for engine in ("local", "ray")]
+    shown = [
+        [t.rows for study in gather(tmp_path / engine) for t in tables(study)]
+        for engine in ("local", "ray")
+    ]
     assert shown[0] == shown[1]

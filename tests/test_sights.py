@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory import sights
 from surprise_memory.cli import main
 from surprise_memory.envs import make_vec, miniworld
+from surprise_memory.tools import mnir as sights
 
 TV = "NoisyTV/MiniGrid-DoorKey-5x5-v0"
 
@@ -43,9 +43,9 @@ def test_only_the_first_episode_of_each_environment_counts():
 def test_what_is_noise_is_nothing_else():
     env = make_vec(TV, 4, 0)
     env.action_space.seed(0)
-    from surprise_memory.train import Loop, RandomAgent, collect
+    from surprise_memory.training.loop import RandomAgent, RunnerState, collect
 
-    chunk, _ = collect(env, RandomAgent(env), Loop.begin(env, None), 64)
+    chunk, _ = collect(env, RandomAgent(env), RunnerState.reset(env, None), 64)
     found = sights.kinds(TV, env, chunk)
     assert np.array_equal(found["noise"], ((chunk.action == 6) & ~chunk.done).numpy())
     others = np.any([where for name, where in found.items() if name != "noise"], axis=0)
@@ -62,8 +62,15 @@ def test_a_red_box_is_seen_in_the_newest_frame_alone():
 
 def test_the_command_writes_bars_and_numbers_and_refuses_what_it_cannot_name(tmp_path, capsys):
     small = ["--preset", "debug", "--steps", "256", "--eval-episodes", "0"]
-    for env, method, name in ((TV, "rnd", "a"), (TV, "rnd+sm", "b"), ("ToyKeyDoor-v0", "rnd", "toy"), (TV, "none", "plain")):
-        assert main(["train", env, "--method", method, *small, "--run-dir", str(tmp_path / name)]) == 0
+    for env, method, name in (
+        (TV, "rnd", "a"),
+        (TV, "rnd+sm", "b"),
+        ("ToyKeyDoor-v0", "rnd", "toy"),
+        (TV, "none", "plain"),
+    ):
+        assert (
+            main(["train", env, "--method", method, *small, "--run-dir", str(tmp_path / name)]) == 0
+        )
     out = tmp_path / "bars.png"
     few = ["--episodes", "2", "--longest", "128", "--out", str(out)]
     assert main(["mnir", str(tmp_path / "a"), str(tmp_path / "b"), *few]) == 0
@@ -81,14 +88,17 @@ def test_the_command_writes_bars_and_numbers_and_refuses_what_it_cannot_name(tmp
 
 def test_mnir_by_kind_is_worked_out_episode_by_episode():
     """Episode one pays 0, 2 (MNIR -1, 1), episode two 5, 5, 8 (its last step does not count); a room may come late."""
-    paid, counts = np.array([[0.0, 5.0], [2.0, 5.0], [7.0, 8.0]]), np.array([[1, 1], [1, 1], [0, 0]], bool)
+    paid, counts = (
+        np.array([[0.0, 5.0], [2.0, 5.0], [7.0, 8.0]]),
+        np.array([[1, 1], [1, 1], [0, 0]], bool),
+    )
     one, two = np.array([[1, 0], [0, 0]], bool), np.array([[0, 1], [1, 1]], bool)
     met = [{"room 1": one, "room 2": two}, {"room 3": np.ones((1, 2), bool)}]
     assert sights.by_kind(paid, counts, met) == {"room 1": -1.0, "room 2": pytest.approx(1 / 3)}
 
 
 def test_rooms_are_kinds_where_the_environment_tells_them():
-    chunk = SimpleNamespace(notes={"room": torch.tensor([[1, 2], [1, 1]])})
+    chunk = SimpleNamespace(extras={"room": torch.tensor([[1, 2], [1, 1]])})
     found = sights.kinds("MontezumaRevenge", None, chunk)
     assert {name: where.tolist() for name, where in found.items()} == {
         "room 1": [[True, False], [True, True]],
@@ -101,7 +111,9 @@ def test_asking_leaves_the_bonus_as_it_was():
 
     env = make_vec(TV, 2, 0)
     bonus = Bonus("rnd+sm", env.obs_shape, 2)
-    before = {name: x.clone() for name, x in bonus.state_dict().items() if isinstance(x, torch.Tensor)}
+    before = {
+        name: x.clone() for name, x in bonus.state_dict().items() if isinstance(x, torch.Tensor)
+    }
     sights.mnir_by_kind(TV, bonus, episodes=2, seed=0, longest=64)
     after = bonus.state_dict()
     assert all(torch.equal(x, after[name]) for name, x in before.items())
@@ -110,11 +122,22 @@ def test_asking_leaves_the_bonus_as_it_was():
 def test_runs_of_other_settings_have_other_labels():
     import dataclasses
 
-    from surprise_memory.commands import setting
-    from surprise_memory.config import PRESETS
+    from surprise_memory.cli.commands import setting
+    from surprise_memory.training.config import PRESETS
 
     run = dataclasses.replace(PRESETS["default"](TV), method="lwm+sm")
     dqn, read = dataclasses.replace(run.dqn, int_coef=0.03), dataclasses.replace(run.bonus, power=2)
-    runs = [run, *(dataclasses.replace(run, **change) for change in ({"dqn": dqn}, {"agent": "ppo"}, {"bonus": read}))]
-    assert [setting(r) for r in runs] == ["lwm+sm", "lwm+sm, int_coef 0.03", "lwm+sm, agent ppo", "lwm+sm, power 2"]
+    runs = [
+        run,
+        *(
+            dataclasses.replace(run, **change)
+            for change in ({"dqn": dqn}, {"agent": "ppo"}, {"bonus": read})
+        ),
+    ]
+    assert [setting(r) for r in runs] == [
+        "lwm+sm",
+        "lwm+sm, int_coef 0.03",
+        "lwm+sm, agent ppo",
+        "lwm+sm, power 2",
+    ]
     assert setting(dataclasses.replace(run, seed=3, steps=5)) == "lwm+sm"  # seeds are averaged

@@ -3,12 +3,21 @@
 import numpy as np
 import pytest
 
-from surprise_memory.reproduce.published import ATARI, ATARI_MEAN_MEDIAN, HUMAN, MINIGRID, RANDOM, TABLE_1
-from surprise_memory.stats import bootstrap, cohens_d, human_normalised, iqm
+from surprise_memory.reproduce.published import (
+    ATARI,
+    ATARI_MEAN_MEDIAN,
+    HUMAN,
+    MINIGRID,
+    RANDOM,
+    TABLE_1,
+)
+from surprise_memory.tools.stats import bootstrap, cohens_d, human_normalised, iqm
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_on_each_side():
-    assert iqm(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])) == pytest.approx(3.5)  # without -50, 1 and 6, 100
+    assert iqm(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])) == pytest.approx(
+        3.5
+    )  # without -50, 1 and 6, 100
     assert iqm(np.array([9.0, 1, 2, 3, 4])) == pytest.approx(3.0)  # one on each side of five
     assert iqm(np.array([1.0, 2, 6])) == pytest.approx(3.0)  # none of three
     assert iqm(np.array([[1.0, 2], [3, 40]])) == pytest.approx(2.5)
@@ -19,7 +28,9 @@ def test_cohens_d_by_hand():
     assert cohens_d(np.array([2.0, 4, 6]), np.array([1.0, 2, 3])) == pytest.approx(2 / 2.5**0.5)
     # Unequal numbers: variances 2 (two runs) and 1 (three): pooled (1 * 2 + 2 * 1) / 3.
     assert cohens_d(np.array([1.0, 3.0]), np.array([1.0, 2, 3])) == pytest.approx(0)
-    assert cohens_d(np.array([5.0, 7.0]), np.array([1.0, 2, 3])) == pytest.approx(4 / (4 / 3) ** 0.5)
+    assert cohens_d(np.array([5.0, 7.0]), np.array([1.0, 2, 3])) == pytest.approx(
+        4 / (4 / 3) ** 0.5
+    )
     assert cohens_d(np.array([1.0, 1]), np.array([0.0, 0])) == np.inf
     assert cohens_d(np.array([0.0, 0]), np.array([1.0, 1])) == -np.inf
     assert cohens_d(np.array([0.0, 0]), np.array([0.0, 0])) == 0
@@ -28,15 +39,21 @@ def test_cohens_d_by_hand():
 
 def test_the_bootstrap_resamples_each_task_by_itself():
     mean = lambda x: float(np.mean(x))  # noqa: E731
-    assert bootstrap([np.zeros(3), np.full(3, 10.0)], mean) == (5.0, 5.0)  # pooled, it would wander between 0 and 10
+    assert bootstrap([np.zeros(3), np.full(3, 10.0)], mean) == (
+        5.0,
+        5.0,
+    )  # pooled, it would wander between 0 and 10
     assert all(np.isnan(bootstrap([np.array([1.0]), np.array([3.0])], mean)))
     low, high = bootstrap([np.array([1.0, 3.0]), np.array([7.0])], mean)
-    assert (low, high) == (pytest.approx(3.0), pytest.approx(13 / 3))  # (1 + 1 + 7) / 3 and (3 + 3 + 7) / 3
+    assert (low, high) == (
+        pytest.approx(3.0),
+        pytest.approx(13 / 3),
+    )  # (1 + 1 + 7) / 3 and (3 + 3 + 7) / 3
 
 
 def test_the_bootstraps_width_is_that_of_the_normal_law():
     x = np.random.default_rng(0).normal(size=400)
-    low, high = bootstrap([x], lambda values: float(values.mean()), draws=4000)
+    low, high = bootstrap([x], lambda values: float(values.mean()), resamples=4000)
     assert high - low == pytest.approx(2 * 1.96 * x.std() / 20, rel=0.08)
     assert low < x.mean() < high
     assert bootstrap([x], iqm, seed=1) == bootstrap([x], iqm, seed=1) != bootstrap([x], iqm, seed=2)
@@ -46,18 +63,29 @@ def test_human_normalised_scores_recompute_the_papers_table():
     """From its printed scores, to the rounding of a mean of rounded numbers; three of 22 numbers do not follow from them."""
     off = set()
     for method, scores in ATARI.items():
-        normal = [human_normalised(s, r, h) for s, r, h in zip(scores, RANDOM, HUMAN["paper"], strict=True)]
+        normal = [
+            human_normalised(s, r, h)
+            for s, r, h in zip(scores, RANDOM, HUMAN["paper"], strict=True)
+        ]
         for what, ours, theirs in zip(
-            ("mean", "median"), (np.mean(normal), np.median(normal)), ATARI_MEAN_MEDIAN[method], strict=True
+            ("mean", "median"),
+            (np.mean(normal), np.median(normal)),
+            ATARI_MEAN_MEDIAN[method],
+            strict=True,
         ):
             if abs(ours - theirs) > 0.11:
                 off.add((method, what))
     assert off == {("lwm (prior)", "median"), ("lwm", "mean"), ("rnd", "mean")}
-    assert human_normalised(65.2, 65.2, 4334.7) == 0 and human_normalised(4334.7, 65.2, 4334.7) == pytest.approx(100)
+    assert human_normalised(65.2, 65.2, 4334.7) == 0 and human_normalised(
+        4334.7, 65.2, 4334.7
+    ) == pytest.approx(100)
 
 
 def test_the_other_human_scores_do_not_give_the_papers_numbers():
-    normal = [human_normalised(s, r, h) for s, r, h in zip(ATARI["lwm+sm"], RANDOM, HUMAN["57 games"], strict=True)]
+    normal = [
+        human_normalised(s, r, h)
+        for s, r, h in zip(ATARI["lwm+sm"], RANDOM, HUMAN["57 games"], strict=True)
+    ]
     assert abs(np.mean(normal) - 97.0) > 1
 
 

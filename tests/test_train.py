@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
-from surprise_memory.checkpoint import read_checkpoint, restore
+from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import main
-from surprise_memory.config import PRESETS, RunConfig, from_dict
 from surprise_memory.envs import TOY, make_vec
-from surprise_memory.evaluate import evaluate
-from surprise_memory.methods import methods
-from surprise_memory.rundir import RunDir
-from surprise_memory.train import Loop, build, collect, train, warm_up
-from surprise_memory.types import UserError
+from surprise_memory.errors import UserError
+from surprise_memory.training.checkpoint import read_checkpoint, restore
+from surprise_memory.training.config import PRESETS, RunConfig, from_dict
+from surprise_memory.training.evaluate import evaluate
+from surprise_memory.training.loop import RunnerState, build, collect, train, warm_up
+from surprise_memory.training.rundir import RunDir
 
 
 def small(method="rnd+sm", env=TOY, **changes):
@@ -38,7 +38,9 @@ def fresh(path, run, resume=False):
 def leaves(tree, prefix=""):
     """Every value of a nested state by its path."""
     if isinstance(tree, dict):
-        return {k: v for name, sub in tree.items() for k, v in leaves(sub, f"{prefix}/{name}").items()}
+        return {
+            k: v for name, sub in tree.items() for k, v in leaves(sub, f"{prefix}/{name}").items()
+        }
     if isinstance(tree, list | tuple):
         return {k: v for i, sub in enumerate(tree) for k, v in leaves(sub, f"{prefix}/{i}").items()}
     return {prefix: tree}
@@ -48,11 +50,17 @@ def assert_same(a, b):
     a, b = leaves(a), leaves(b)
     assert a.keys() == b.keys()
     for name in a:
-        equal = torch.equal(a[name], b[name]) if isinstance(a[name], torch.Tensor) else a[name] == b[name]
+        equal = (
+            torch.equal(a[name], b[name])
+            if isinstance(a[name], torch.Tensor)
+            else a[name] == b[name]
+        )
         assert equal, name
 
 
-@pytest.mark.parametrize("method", ["none", "rnd+m", "icm+sm", "ngu+w", "ae+counts", "disagreement"])
+@pytest.mark.parametrize(
+    "method", ["none", "rnd+m", "icm+sm", "ngu+w", "ae+counts", "disagreement"]
+)
 def test_same_seed_same_weights_and_another_seed_others(tmp_path, method):
     states = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
@@ -69,7 +77,7 @@ def test_none_equals_a_loop_without_any_bonus(tmp_path):
     train(run, out := fresh(tmp_path / "run", run))
     env = make_vec(TOY, run.envs, 0)
     agent = PPO(env.obs_shape, env.action_space, run.ppo, intrinsic=False)
-    loop = Loop.begin(env, None)
+    loop = RunnerState.reset(env, None)
     while loop.steps < 500:
         chunk, _ = collect(env, agent, loop, run.rollout)
         agent.update(chunk, None)
@@ -96,9 +104,24 @@ def command(*words):
 
 
 def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
-    words = ["train", TOY, "--preset", "debug", "--steps", "6400", "--save-minutes", "0", "--eval-episodes", "0"]
-    subprocess.run(command(*words, "--run-dir", str(tmp_path / "a")), check=True, capture_output=True)
-    child = subprocess.Popen(command(*words, "--run-dir", str(tmp_path / "b")), stdout=subprocess.DEVNULL)
+    words = [
+        "train",
+        TOY,
+        "--preset",
+        "debug",
+        "--steps",
+        "6400",
+        "--save-minutes",
+        "0",
+        "--eval-episodes",
+        "0",
+    ]
+    subprocess.run(
+        command(*words, "--run-dir", str(tmp_path / "a")), check=True, capture_output=True
+    )
+    child = subprocess.Popen(
+        command(*words, "--run-dir", str(tmp_path / "b")), stdout=subprocess.DEVNULL
+    )
     b = RunDir(tmp_path / "b")
     while not b.metrics.exists() or len(list(b.rows())) < 20:
         assert child.poll() is None
@@ -108,7 +131,11 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
     assert not b.done.exists()
     reached = read_checkpoint(b)["loop"]["steps"]
     assert 0 < reached < 6400
-    subprocess.run(command(*words, "--run-dir", str(tmp_path / "b"), "--resume"), check=True, capture_output=True)
+    subprocess.run(
+        command(*words, "--run-dir", str(tmp_path / "b"), "--resume"),
+        check=True,
+        capture_output=True,
+    )
     assert_same(read_checkpoint(RunDir(tmp_path / "a")), read_checkpoint(b))
     assert b.done.exists()
     steps = [row["step"] for row in b.rows()]
@@ -118,7 +145,9 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_save_first(tmp_path, how):
     words = ["train", TOY, "--preset", "debug", "--steps", "10M", "--save-minutes", "99"]
-    child = subprocess.Popen(command(*words, "--run-dir", str(tmp_path / "r")), stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command(*words, "--run-dir", str(tmp_path / "r")), stderr=subprocess.PIPE, text=True
+    )
     out = RunDir(tmp_path / "r")
     while not out.metrics.exists() or len(list(out.rows())) < 3:
         time.sleep(0.02)
@@ -149,10 +178,14 @@ def test_envpool_resumes_everything_but_the_environments(tmp_path):
 def test_evaluation_moves_nothing_and_keeps_its_quota(tmp_path):
     run = small(steps=300)
     env, agent, bonus = build(run)
-    before = json.dumps({k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()})
+    before = json.dumps(
+        {k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()}
+    )
     returns = evaluate(agent, env, 7)
     assert len(returns) == 7
-    assert before == json.dumps({k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()})
+    assert before == json.dumps(
+        {k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()}
+    )
 
 
 def test_evaluation_gives_every_environment_the_same_number_of_episodes():
@@ -175,7 +208,7 @@ def test_evaluation_gives_every_environment_the_same_number_of_episodes():
             return Step(obs, obs, np.ones(2, np.float32), done, np.zeros(2, bool), yes)
 
     class Nobody:
-        generator = torch.Generator()
+        rng = torch.Generator()
 
         def act(self, obs, first, memo, explore, greedy):
             return torch.zeros(2), {}, memo
@@ -187,7 +220,7 @@ def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():
     run = small(warmup_rollouts=3)
     env, agent, bonus = build(run)
     weights = bonus.memory.w.encode.weight.clone()
-    warm_up(run, env, agent, bonus, loop := Loop.begin(env, bonus))
+    warm_up(run, env, agent, bonus, loop := RunnerState.reset(env, bonus))
     assert loop.steps == 3 * run.envs * run.rollout
     assert bonus.scaler.moments.count < 1 < bonus.see.moments.count
     assert bonus.scaler.filtered.abs().min() > 0  # the filter has climbed
@@ -215,8 +248,12 @@ def test_checkpoints_run_no_code(tmp_path):
 def test_ppo_sees_a_ratio_of_one_at_its_first_minibatch():
     run = small("none", rollout=16)
     env, agent, _ = build(run)
-    chunk, _ = collect(env, agent, Loop.begin(env, None), 16)
-    flat = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.notes["log_prob"]} | agent.advantages(chunk, None)
+    chunk, _ = collect(env, agent, RunnerState.reset(env, None), 16)
+    flat = {
+        "obs": chunk.obs,
+        "action": chunk.action,
+        "log_prob": chunk.extras["log_prob"],
+    } | agent.advantages(chunk, None)
     _, report = agent.loss({name: column.flatten(0, 1) for name, column in flat.items()})
     assert report["approx_kl"].abs() < 1e-6
     assert report["clipfrac"] == 0
@@ -224,9 +261,16 @@ def test_ppo_sees_a_ratio_of_one_at_its_first_minibatch():
 
 def test_time_limits_bootstrap_and_true_ends_do_not():
     env = make_vec("Counter-v0", 2, 0)
-    chunk, _ = collect(env, PPO(env.obs_shape, env.action_space, PPOConfig(), False), Loop.begin(env, None), 40)
+    chunk, _ = collect(
+        env,
+        PPO(env.obs_shape, env.action_space, PPOConfig(), False),
+        RunnerState.reset(env, None),
+        40,
+    )
     agent = PPO(env.obs_shape, env.action_space, PPOConfig(), False)
-    torch.nn.init.constant_(agent.policy.critics.bias, 3.0)  # a value far from zero, so that bootstrapping shows
+    torch.nn.init.constant_(
+        agent.policy.critics.bias, 3.0
+    )  # a value far from zero, so that bootstrapping shows
     values = agent._time_limit_values(chunk)
     cut = chunk.truncated & ~chunk.terminated
     assert cut.any() and chunk.terminated.any()
@@ -239,17 +283,36 @@ def test_a_random_agent_draws_every_action_alike_learns_nothing_and_resumes(tmp_
     from surprise_memory.agents.uniform import Uniform
 
     agent, obs = Uniform(spaces.Discrete(4, start=2), 0), torch.zeros(40_000, 3)
-    action, notes, memo = agent.act(obs, obs[:, 0], {})
-    assert notes == memo == {} and torch.bincount(action, minlength=6)[2:].sub(10_000).abs().max() < 400  # 4.6 std
+    action, extras, memo = agent.act(obs, obs[:, 0], {})
+    assert (
+        extras == memo == {}
+        and torch.bincount(action, minlength=6)[2:].sub(10_000).abs().max() < 400
+    )  # 4.6 std
     assert torch.bincount(action)[:2].sum() == 0
     box, _, _ = Uniform(spaces.Box(-1.0, 3.0, (2,)), 0).act(obs, obs[:, 0], {})
-    assert box.shape == (40_000, 2) and box.min() >= -1 and box.max() <= 3 and (box.mean(0) - 1).abs().max() < 0.03
+    assert (
+        box.shape == (40_000, 2)
+        and box.min() >= -1
+        and box.max() <= 3
+        and (box.mean(0) - 1).abs().max() < 0.03
+    )
     with pytest.raises(UserError, match="bounded Box"):
         Uniform(spaces.Box(-np.inf, np.inf, (2,)))
     copy = Uniform(spaces.Discrete(4, start=2), 9)
     copy.load_state_dict(agent.state_dict())
     assert torch.equal(agent.act(obs, obs[:, 0], {})[0], copy.act(obs, obs[:, 0], {})[0])
-    words = ["--agent", "random", "--method", "none", "--preset", "debug", "--steps", "256", "--run-dir", str(tmp_path / "r")]
+    words = [
+        "--agent",
+        "random",
+        "--method",
+        "none",
+        "--preset",
+        "debug",
+        "--steps",
+        "256",
+        "--run-dir",
+        str(tmp_path / "r"),
+    ]
     assert main(["train", TOY, *words]) == 0
     assert (tmp_path / "r" / "DONE").exists() and (tmp_path / "r" / "eval.json").exists()
 

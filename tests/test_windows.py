@@ -26,12 +26,20 @@ def experience(seed, B=B):
         fresh, p_end = bool(rng.integers(2)), rng.choice([0.02, 0.15, 0.5])
         for t in range(T):
             fake = t > 0 and done[t - 1, b] and rng.random() < 0.5
-            valid[t, b], first[t, b] = not fake, fresh or (t > 0 and (done[t - 1, b] or not valid[t - 1, b]))
+            valid[t, b], first[t, b] = (
+                not fake,
+                fresh or (t > 0 and (done[t - 1, b] or not valid[t - 1, b])),
+            )
             done[t, b], fresh = not fake and rng.random() < p_end, False
             if fake:
                 first[t, b] = rng.random() < 0.5  # says nothing: the row never happened
     u = rng.integers(-9, 10, size=(T, B, n))
-    return torch.as_tensor(u, dtype=torch.float32), done, torch.as_tensor(first), torch.as_tensor(valid)
+    return (
+        torch.as_tensor(u, dtype=torch.float32),
+        done,
+        torch.as_tensor(first),
+        torch.as_tensor(valid),
+    )
 
 
 def whole_number_memory(N, read="cosine"):
@@ -59,7 +67,9 @@ def through(memory, u, first, valid, cuts):
     """Live through the chunks one after the other. Returns (u^e (T, B, n), the key log of each chunk, the last carry)."""
     carry, recalled, logs, at = memory.start(u.shape[1]), [], [], 0
     for size in cuts:
-        u_e, log, carry = memory(u[at : at + size], first[at : at + size], valid[at : at + size], carry)
+        u_e, log, carry = memory(
+            u[at : at + size], first[at : at + size], valid[at : at + size], carry
+        )
         recalled.append(u_e)
         logs.append(log)
         at += size
@@ -87,7 +97,9 @@ def agree(queue, windows):
 
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("N", [1, 5, 11, 24, 40])  # N < T, N = T and N > T, for whole rollouts and for chunks
+@pytest.mark.parametrize(
+    "N", [1, 5, 11, 24, 40]
+)  # N < T, N = T and N > T, for whole rollouts and for chunks
 def test_training_windows_are_the_queue_that_acted(N, cuts):
     for seed in range(12):
         u, done, first, valid = experience(seed)
@@ -143,7 +155,9 @@ def test_training_recalls_what_acting_recalled(read):
     u_e, log, _ = memory(u[:13], first[:13], valid[:13], carry)
     rows = torch.randperm(13 * B, generator=torch.Generator().manual_seed(0))[:17]
     k = u[:13].flatten(0, 1)[rows] @ memory.Q
-    torch.testing.assert_close(memory.recall(k, *log.windows(rows)), u_e.flatten(0, 1)[rows], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        memory.recall(k, *log.windows(rows)), u_e.flatten(0, 1)[rows], rtol=1e-6, atol=1e-6
+    )
 
 
 # --- the comparison has teeth: each bug below is put in by hand, and seen ---------------------------------------------------
@@ -156,7 +170,10 @@ def late(log):
 
 def early(log):
     """The memory after the write: a step finds its own key."""
-    return KeyLog(torch.cat([log.log[1:], log.log[:1]]), (log.filled + 1).clamp(max=log.log.shape[0] - log.filled.shape[0]))
+    return KeyLog(
+        torch.cat([log.log[1:], log.log[:1]]),
+        (log.filled + 1).clamp(max=log.log.shape[0] - log.filled.shape[0]),
+    )
 
 
 def mixed(log):
@@ -214,8 +231,21 @@ def test_the_random_experience_holds_every_case():
         _, done, first, valid = experience(seed)
         first, valid = first.numpy(), valid.numpy()
         for t, b in np.argwhere(done[:-1]):
-            kinds.add(("fake" if not valid[t + 1, b] else "plain", "boundary" if t + 1 in (5, 6, 13, 17) else "inside"))
-        run = np.array([np.diff(np.flatnonzero(np.r_[True, first[1:, b], True])).max() for b in range(B)])
+            kinds.add(
+                (
+                    "fake" if not valid[t + 1, b] else "plain",
+                    "boundary" if t + 1 in (5, 6, 13, 17) else "inside",
+                )
+            )
+        run = np.array(
+            [np.diff(np.flatnonzero(np.r_[True, first[1:, b], True])).max() for b in range(B)]
+        )
         kinds |= {("long",)} if run.max() > 20 else set()
         assert (valid | ~done).all()  # what never happened cannot end
-    assert kinds == {("fake", "boundary"), ("fake", "inside"), ("plain", "boundary"), ("plain", "inside"), ("long",)}
+    assert kinds == {
+        ("fake", "boundary"),
+        ("fake", "inside"),
+        ("plain", "boundary"),
+        ("plain", "inside"),
+        ("long",),
+    }

@@ -44,7 +44,9 @@ def test_workers_give_the_stream_of_one_process_with_frames_stacked(pool):
         assert np.array_equal(b.next_obs, [np.concatenate(f) for f in frames])
         done = a.terminated | a.truncated
         ended = ended or done.any()
-        frames = [[new] * STACK if over else f for f, new, over in zip(frames, a.obs, done, strict=True)]
+        frames = [
+            [new] * STACK if over else f for f, new, over in zip(frames, a.obs, done, strict=True)
+        ]
         assert np.array_equal(b.obs, [np.concatenate(f) for f in frames])
     assert ended
 
@@ -63,7 +65,9 @@ def test_a_killed_worker_is_named_and_replaced_and_its_episodes_truncated(pool):
     env.reset()
     before = env.step(np.zeros(B, int)).obs
     os.kill(env.staff[1][0].pid, signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match=r"Worker 1 \(environments 2 to 4\) died with exit code -9"):
+    with pytest.warns(
+        RuntimeWarning, match=r"Worker 1 \(environments 2 to 4\) died with exit code -9"
+    ):
         step = env.step(np.zeros(B, int))
     assert step.truncated.tolist() == [False, False, True, True, True]
     assert not step.terminated.any() and step.valid.all() and not step.reward[2:].any()
@@ -78,7 +82,10 @@ def test_a_killed_worker_is_named_and_replaced_and_its_episodes_truncated(pool):
 def test_a_worker_that_dies_again_and_again_ends_the_run(pool):
     env = pool(num_envs=2, workers=1, die_at=1)
     env.reset()
-    with pytest.warns(RuntimeWarning), pytest.raises(UserError, match="died 5 times in a row, last with exit code 9"):
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(UserError, match="died 5 times in a row, last with exit code 9"),
+    ):
         for _ in range(10):
             env.step(np.zeros(2, int))
 
@@ -87,7 +94,10 @@ def test_an_environments_exception_is_one_sentence(pool):
     env = pool(raise_at=2)
     env.reset()
     env.step(np.zeros(B, int))
-    with pytest.raises(UserError, match=r"failed in worker 0 \(environments 0 to 1\): RuntimeError: the wheel came off"):
+    with pytest.raises(
+        UserError,
+        match=r"failed in worker 0 \(environments 0 to 1\): RuntimeError: the wheel came off",
+    ):
         env.step(np.zeros(B, int))
 
 

@@ -14,10 +14,11 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from surprise_memory.nets import conv, is_image, mlp, orthogonal, unroll
-from surprise_memory.replay import Replay, Sequences
-from surprise_memory.returns import n_step, rescale, unscale
-from surprise_memory.types import Chunk, UserError, choose, require, zero_where
+from surprise_memory.agents.replay import Replay, Sequences
+from surprise_memory.errors import UserError, choose, require
+from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, run_gru
+from surprise_memory.nn.returns import n_step, rescale, unscale
+from surprise_memory.types import Chunk, zero_where
 
 SMALL = 1e9  # bytes of a replay that is saved without being asked for
 Memo = dict[str, Tensor]  # what the agent knows of the running episodes
@@ -76,53 +77,75 @@ class QNet(nn.Module):
         super().__init__()
         if is_image(obs_shape):
             net, width = conv(obs_shape, nn.ReLU)
-            self.look: nn.Module = nn.Sequential(net, orthogonal(nn.Linear(width, hidden)), nn.ReLU())
+            self.look: nn.Module = nn.Sequential(
+                net, orthogonal(nn.Linear(width, hidden)), nn.ReLU()
+            )
         else:
             self.look = nn.Sequential(mlp([*obs_shape, hidden, hidden], nn.ReLU), nn.ReLU())
         self.actions = actions
         self.cell = nn.GRUCell(hidden + actions + 1, hidden)
-        self.advantage = nn.Sequential(orthogonal(nn.Linear(hidden, hidden)), nn.ReLU(), nn.Linear(hidden, actions, bias=False))
+        self.advantage = nn.Sequential(
+            orthogonal(nn.Linear(hidden, hidden)), nn.ReLU(), nn.Linear(hidden, actions, bias=False)
+        )
         self.value = mlp([hidden, hidden, 1], nn.ReLU)
 
     def forward(self, rows: Memo, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Columns obs, action_before, reward_before, first, (T, B, ...) each, and h (B, H), to Q (T, B, A) and h (T, B, H)."""
+        """Columns obs, prev_action, prev_reward, first, (T, B, ...) each, and h (B, H), to Q (T, B, A) and h (T, B, H)."""
         first = rows["first"]
-        action = F.one_hot(rows["action_before"], self.actions).masked_fill(first[..., None], 0)
-        reward = rows["reward_before"].masked_fill(first, 0)
+        action = F.one_hot(rows["prev_action"], self.actions).masked_fill(first[..., None], 0)
+        reward = rows["prev_reward"].masked_fill(first, 0)
         x = self.look(rows["obs"].flatten(0, 1)).unflatten(0, first.shape)
-        h = unroll(self.cell, torch.cat([x, action, reward[..., None]], -1), first, h)
+        h = run_gru(self.cell, torch.cat([x, action, reward[..., None]], -1), first, h)
         advantage = self.advantage(h)
         return self.value(h) + advantage - advantage.mean(-1, keepdim=True), h
 
 
 class DQN:
-    """Acts, remembers what it lived through, and learns from draws of it."""
+    """Acts, remembers what it lived through, and learns from rng of it."""
 
     def __init__(
-        self, obs_shape: tuple[int, ...], action_space: Space[Any], num_envs: int, config: DQNConfig, seed: int, frame: int
+        self,
+        obs_shape: tuple[int, ...],
+        action_space: Space[Any],
+        num_envs: int,
+        config: DQNConfig,
+        seed: int,
+        frame: int,
     ) -> None:
         """`frame` is how many channels of an image are its newest frame; only that one is looked at and stored."""
         c = self.config = config
         check(c)
         if not isinstance(action_space, spaces.Discrete):
-            raise UserError(f"DQN acts in Discrete spaces, this environment has {action_space}: use --agent ppo.")
+            raise UserError(
+                f"DQN acts in Discrete spaces, this environment has {action_space}: use --agent ppo."
+            )
         self.first_action, self.frame = int(action_space.start), frame if is_image(obs_shape) else 0
         shape = (frame, *obs_shape[1:]) if self.frame else obs_shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.net = QNet(shape, int(action_space.n), c.hidden)
         self.target = copy.deepcopy(self.net).requires_grad_(False)
-        self.generator = torch.Generator().manual_seed(seed)
-        self.optimiser = torch.optim.Adam(self.net.parameters(), lr=c.lr, eps=c.adam_eps, fused=True)
-        self.replay = Replay(c.replay, num_envs, c.unroll, c.burn_in + c.unroll + c.n_step, c.priority, c.importance)
-        self.owed = 0.0  # updates that the steps so far have earned and that were not made yet
+        self.rng = torch.Generator().manual_seed(seed)
+        self.optimiser = torch.optim.Adam(
+            self.net.parameters(), lr=c.lr, eps=c.adam_eps, fused=True
+        )
+        self.replay = Replay(
+            c.replay, num_envs, c.unroll, c.burn_in + c.unroll + c.n_step, c.priority, c.importance
+        )
+        self.updates_due = (
+            0.0  # updates that the steps so far have earned and that were not made yet
+        )
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
     def start(self, num_envs: int) -> Memo:
         """Nothing is known yet."""
         h = torch.zeros(num_envs, self.config.hidden)
-        return {"h": h, "action_before": torch.zeros(num_envs, dtype=torch.int64), "reward_before": torch.zeros(num_envs)}
+        return {
+            "h": h,
+            "prev_action": torch.zeros(num_envs, dtype=torch.int64),
+            "prev_reward": torch.zeros(num_envs),
+        }
 
     @torch.no_grad()
     def act(
@@ -131,20 +154,26 @@ class DQN:
         """Actions (B,), what to note down (the memo before), and the memo after; `feel` completes it by what followed."""
         memo, B = memo or self.start(len(obs)), len(obs)
         rows = {"obs": self.newest(obs)[None], "first": first[None]}
-        rows |= {name: memo[name][None] for name in ("action_before", "reward_before")}
+        rows |= {name: memo[name][None] for name in ("prev_action", "prev_reward")}
         q, h = self.net(rows, memo["h"])
         action = q[0].argmax(1)
-        epsilon = self.ladder(B) if explore else torch.full((B,), 0.0 if greedy else self.config.epsilon_eval)
-        draw = torch.rand(2, B, generator=self.generator)
+        epsilon = (
+            self.epsilons(B)
+            if explore
+            else torch.full((B,), 0.0 if greedy else self.config.epsilon_eval)
+        )
+        draw = torch.rand(2, B, generator=self.rng)
         action = torch.where(draw[0] < epsilon, (draw[1] * self.net.actions).long(), action)
         return action + self.first_action, memo, memo | {"h": h[0]}
 
-    def feel(self, memo: Memo, action: Tensor, reward: Tensor, r_int: Tensor | None) -> Memo:
+    def observe_reward(
+        self, memo: Memo, action: Tensor, reward: Tensor, r_int: Tensor | None
+    ) -> Memo:
         """The memo after the action (B,) that was taken, its reward and its bonus."""
         total = reward if r_int is None else reward + self.config.int_coef * r_int
-        return memo | {"action_before": action - self.first_action, "reward_before": total}
+        return memo | {"prev_action": action - self.first_action, "prev_reward": total}
 
-    def ladder(self, num_envs: int) -> Tensor:
+    def epsilons(self, num_envs: int) -> Tensor:
         """(B,): every environment explores with a rate of its own, from bold to careful."""
         return self.config.epsilon ** torch.linspace(1, 8, num_envs)
 
@@ -156,10 +185,10 @@ class DQN:
 
     def remember(self, chunk: Chunk) -> None:
         """Put a lived block into the replay."""
-        notes = {name: chunk.notes[name] for name in ("action_before", "reward_before")}
+        extras = {name: chunk.extras[name] for name in ("prev_action", "prev_reward")}
         obs, after = self.newest(chunk.obs), self.newest(chunk.next_obs)
         fixed = chunk.columns() | {"obs": obs, "next_obs": after}
-        self.replay.add(Chunk(**fixed, notes=notes), chunk.notes["h"][0])
+        self.replay.add(Chunk(**fixed, extras=extras), chunk.extras["h"][0])
 
     def learn(self, drawn: Sequences, r_int: Tensor | None) -> dict[str, float]:
         """One update from drawn sequences, the bonus (T, K) recomputed for them. Sets their new priorities."""
@@ -180,17 +209,30 @@ class DQN:
     def errors(self, drawn: Sequences, r_int: Tensor | None) -> Tensor:
         """Q(s, a) minus its target, both rescaled, for the steps behind the burn-in: (unroll, K)."""
         c, chunk = self.config, drawn.chunk
-        rows = {"obs": chunk.obs, "first": chunk.first} | chunk.notes
+        rows = {"obs": chunk.obs, "first": chunk.first} | chunk.extras
         never = ~torch.cat([chunk.valid, drawn.last["valid"]])
-        rows = {name: zero_where(never & (name != "first"), torch.cat([x, drawn.last[name]])) for name, x in rows.items()}
-        old, new = ({name: x[part] for name, x in rows.items()} for part in (slice(c.burn_in), slice(c.burn_in, None)))
-        h, h_target = self.burnt_in(self.net, old, drawn.opening), self.burnt_in(self.target, old, drawn.opening)
+        rows = {
+            name: zero_where(never & (name != "first"), torch.cat([x, drawn.last[name]]))
+            for name, x in rows.items()
+        }
+        old, new = (
+            {name: x[part] for name, x in rows.items()}
+            for part in (slice(c.burn_in), slice(c.burn_in, None))
+        )
+        h, h_target = (
+            self.burn_in_state(self.net, old, drawn.opening),
+            self.burn_in_state(self.target, old, drawn.opening),
+        )
         q, _ = self.net(new, h)  # (unroll + n_step, K, A)
         with torch.no_grad():
             later, _ = self.target(new, h_target)
             value = unscale(later.gather(2, q.argmax(2, keepdim=True)).squeeze(2))
-            reward = zero_where(~chunk.valid, chunk.reward if r_int is None else chunk.reward + c.int_coef * r_int)
-            target = rescale(n_step(reward[c.burn_in :], chunk.done[c.burn_in :], value, c.n_step, c.gamma))
+            reward = zero_where(
+                ~chunk.valid, chunk.reward if r_int is None else chunk.reward + c.int_coef * r_int
+            )
+            target = rescale(
+                n_step(reward[c.burn_in :], chunk.done[c.burn_in :], value, c.n_step, c.gamma)
+            )
         action = chunk.action[c.burn_in : c.burn_in + c.unroll] - self.first_action
         taken = q[: c.unroll].gather(2, action[..., None]).squeeze(2)
         error: Tensor = taken - target
@@ -198,7 +240,7 @@ class DQN:
 
     @staticmethod
     @torch.no_grad()
-    def burnt_in(net: QNet, rows: Memo, h: Tensor) -> Tensor:
+    def burn_in_state(net: QNet, rows: Memo, h: Tensor) -> Tensor:
         """The state (K, H) after some rows, from the state before them."""
         return net(rows, h)[1][-1] if len(rows["first"]) else h
 
@@ -206,19 +248,31 @@ class DQN:
 
     def state_dict(self, last: bool = False) -> dict[str, Any]:
         """Everything that lasts; the replay where it was asked for, or at the `last` save where it is small."""
-        parts = {"net": self.net.state_dict(), "target": self.target.state_dict(), "optimiser": self.optimiser.state_dict()}
-        small = last and self.replay.ready and self.replay.steps * self.replay.bytes_per_step < SMALL
+        parts = {
+            "net": self.net.state_dict(),
+            "target": self.target.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+        }
+        small = (
+            last and self.replay.ready and self.replay.steps * self.replay.bytes_per_step < SMALL
+        )
         keep = {"always": True, "never": False, "auto": small}[self.config.save_replay]
         replay = self.replay.state_dict() if keep else None
-        return parts | {"generator": self.generator.get_state(), "owed": self.owed, "replay": replay}
+        return parts | {
+            "rng": self.rng.get_state(),
+            "updates_due": self.updates_due,
+            "replay": replay,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.net.load_state_dict(state["net"])
         self.target.load_state_dict(state["target"])
-        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))  # torch would share the moments
-        self.generator.set_state(state["generator"])
-        self.owed = state["owed"]
+        self.optimiser.load_state_dict(
+            copy.deepcopy(state["optimiser"])
+        )  # torch would share the moments
+        self.rng.set_state(state["rng"])
+        self.updates_due = state["updates_due"]
         if state["replay"] is not None:
             self.replay.load_state_dict(state["replay"])
 
@@ -241,4 +295,9 @@ def check(c: DQNConfig) -> None:
         require(0 <= getattr(c, name) <= 1, f"dqn.{name}", getattr(c, name), "in [0, 1]")
     choose(dict.fromkeys(("auto", "always", "never")), c.save_replay, "dqn.save_replay")
     reach = c.burn_in + c.n_step
-    require(reach <= c.unroll, "dqn.burn_in + dqn.n_step", reach, f"at most dqn.unroll = {c.unroll}: a sequence spans two blocks")
+    require(
+        reach <= c.unroll,
+        "dqn.burn_in + dqn.n_step",
+        reach,
+        f"at most dqn.unroll = {c.unroll}: a sequence spans two blocks",
+    )

@@ -8,9 +8,10 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from surprise_memory.nets import conv, is_image, mlp, orthogonal
-from surprise_memory.returns import gae
-from surprise_memory.types import Chunk, UserError, require
+from surprise_memory.errors import UserError, require
+from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal
+from surprise_memory.nn.returns import gae
+from surprise_memory.types import Chunk
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,22 @@ class Policy(nn.Module):
         super().__init__()
         if is_image(obs_shape):
             net, width = conv(obs_shape, nn.LeakyReLU)
-            self.trunk: nn.Module = nn.Sequential(net, mlp([width, hidden, hidden], nn.ReLU), nn.ReLU())
+            self.trunk: nn.Module = nn.Sequential(
+                net, mlp([width, hidden, hidden], nn.ReLU), nn.ReLU()
+            )
         else:
-            self.trunk = nn.Sequential(mlp([*obs_shape, hidden, hidden, hidden], nn.Tanh), nn.Tanh())
+            self.trunk = nn.Sequential(
+                mlp([*obs_shape, hidden, hidden, hidden], nn.Tanh), nn.Tanh()
+            )
         if isinstance(action_space, spaces.Discrete):
             outputs, self.log_std = int(action_space.n), None
         elif isinstance(action_space, spaces.Box) and len(action_space.shape) == 1:
             outputs = action_space.shape[0]
             self.log_std = nn.Parameter(torch.zeros(outputs))
         else:
-            raise UserError(f"PPO acts in Discrete and one-dimensional Box spaces, this environment has {action_space}.")
+            raise UserError(
+                f"PPO acts in Discrete and one-dimensional Box spaces, this environment has {action_space}."
+            )
         self.actor = orthogonal(nn.Linear(hidden, outputs), 0.01)
         self.critics = orthogonal(nn.Linear(hidden, 2), 0.01)
 
@@ -83,7 +90,11 @@ class Policy(nn.Module):
         """Actions (K,) or (K, A)."""
         noise = torch.empty_like(head)
         if self.log_std is None:  # Gumbel's trick: one draw per logit, no normalisation
-            return head.argmax(1) if greedy else (head - noise.exponential_(generator=generator).log()).argmax(1)
+            return (
+                head.argmax(1)
+                if greedy
+                else (head - noise.exponential_(generator=generator).log()).argmax(1)
+            )
         return head if greedy else head + self.log_std.exp() * noise.normal_(generator=generator)
 
     def log_prob(self, head: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,47 +110,82 @@ class PPO:
     """Acts and learns. `intrinsic=False` takes the second head out of the loss: plain PPO."""
 
     def __init__(
-        self, obs_shape: tuple[int, ...], action_space: Space[Any], config: PPOConfig, intrinsic: bool, seed: int = 0
+        self,
+        obs_shape: tuple[int, ...],
+        action_space: Space[Any],
+        config: PPOConfig,
+        intrinsic: bool,
+        seed: int = 0,
     ) -> None:
         c = config
         for name, gamma in (("gamma_ext", c.gamma_ext), ("gamma_int", c.gamma_int), ("lam", c.lam)):
             require(0 <= gamma <= 1, f"ppo.{name}", gamma, "in [0, 1]")
         require(c.lr > 0 and c.clip > 0, "ppo.lr, ppo.clip", (c.lr, c.clip), "above 0")
-        require(c.epochs >= 1 and c.minibatches >= 1, "ppo.epochs, ppo.minibatches", (c.epochs, c.minibatches), "at least 1")
         require(
-            c.ext_coef != 0 or intrinsic, "ppo.ext_coef", c.ext_coef, "above 0 where there is no bonus: nothing is left to learn"
+            c.epochs >= 1 and c.minibatches >= 1,
+            "ppo.epochs, ppo.minibatches",
+            (c.epochs, c.minibatches),
+            "at least 1",
+        )
+        require(
+            c.ext_coef != 0 or intrinsic,
+            "ppo.ext_coef",
+            c.ext_coef,
+            "above 0 where there is no bonus: nothing is left to learn",
         )
         self.config, self.intrinsic = config, intrinsic
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.policy = Policy(obs_shape, action_space, config.hidden)
-        self.generator = torch.Generator().manual_seed(seed)
-        self.optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.lr, eps=1e-8, fused=True)
+        self.rng = torch.Generator().manual_seed(seed)
+        self.optimiser = torch.optim.Adam(
+            self.policy.parameters(), lr=config.lr, eps=1e-8, fused=True
+        )
 
     @torch.no_grad()
     def act(
-        self, obs: Tensor, first: Tensor, memo: dict[str, Tensor], explore: bool = True, greedy: bool = False
+        self,
+        obs: Tensor,
+        first: Tensor,
+        memo: dict[str, Tensor],
+        explore: bool = True,
+        greedy: bool = False,
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Actions (B,) for observations (B, *obs), what to note down for learning, and the memo, which this agent has none of."""
         head, v_ext, v_int = self.policy(_as_input(obs))
-        action = self.policy.sample(head, self.generator, greedy)
-        return action, {"log_prob": self.policy.log_prob(head, action)[0], "v_ext": v_ext, "v_int": v_int}, memo
+        action = self.policy.sample(head, self.rng, greedy)
+        return (
+            action,
+            {"log_prob": self.policy.log_prob(head, action)[0], "v_ext": v_ext, "v_int": v_int},
+            memo,
+        )
 
     @torch.no_grad()
     def advantages(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, Tensor]:
         """The mixed advantage and each head's target, all (T, B)."""
-        c, notes = self.config, chunk.notes
+        c, extras = self.config, chunk.extras
         _, last_ext, last_int = self.policy(_as_input(chunk.next_obs[-1]))
         no_end = torch.zeros_like(chunk.done)
         end_value = self._time_limit_values(chunk) if c.bootstrap_time_limits else None
-        reward = chunk.reward.clamp(-c.reward_clip, c.reward_clip) if c.reward_clip else chunk.reward
-        adv = gae(reward, notes["v_ext"], last_ext, chunk.done, chunk.valid, c.gamma_ext, c.lam, end_value)
-        targets = {"ext": adv + notes["v_ext"]}
+        reward = (
+            chunk.reward.clamp(-c.reward_clip, c.reward_clip) if c.reward_clip else chunk.reward
+        )
+        adv = gae(
+            reward,
+            extras["v_ext"],
+            last_ext,
+            chunk.done,
+            chunk.valid,
+            c.gamma_ext,
+            c.lam,
+            end_value,
+        )
+        targets = {"ext": adv + extras["v_ext"]}
         mixed = c.ext_coef * adv
         if r_int is not None:
             ends = chunk.done if c.episodic_intrinsic else no_end
-            adv = gae(r_int, notes["v_int"], last_int, ends, chunk.valid, c.gamma_int, c.lam)
-            targets["int"] = adv + notes["v_int"]
+            adv = gae(r_int, extras["v_int"], last_int, ends, chunk.valid, c.gamma_int, c.lam)
+            targets["int"] = adv + extras["v_int"]
             mixed = mixed + c.int_coef * adv
         return {"advantage": mixed} | targets
 
@@ -160,13 +206,20 @@ class PPO:
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         log_ratio = log_prob - batch["log_prob"]
         ratio = log_ratio.exp()
-        surrogate = torch.min(ratio * advantage, ratio.clamp(1 - c.clip, 1 + c.clip) * advantage).mean()
-        used = {"ext": v_ext} if c.ext_coef else {}  # without weight the task's reward must not shape the trunk, either
+        surrogate = torch.min(
+            ratio * advantage, ratio.clamp(1 - c.clip, 1 + c.clip) * advantage
+        ).mean()
+        used = (
+            {"ext": v_ext} if c.ext_coef else {}
+        )  # without weight the task's reward must not shape the trunk, either
         used |= {"int": v_int} if self.intrinsic else {}
         value = torch.stack([(v - batch[name]).square().mean() for name, v in used.items()]).sum()
         loss = -surrogate + c.value_coef * value - c.entropy * entropy.mean()
         with torch.no_grad():
-            kl, clipped = (ratio - 1 - log_ratio).mean(), ((ratio - 1).abs() > c.clip).float().mean()
+            kl, clipped = (
+                (ratio - 1 - log_ratio).mean(),
+                ((ratio - 1).abs() > c.clip).float().mean(),
+            )
         return loss, {
             "policy_loss": -surrogate, "value_loss": value, "entropy": entropy.mean(), "approx_kl": kl, "clipfrac": clipped,
         }  # fmt: skip
@@ -174,13 +227,16 @@ class PPO:
     def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
         """Learn from one rollout; r_int (T, B) is the scaled bonus, None for plain PPO."""
         assert (r_int is not None) == self.intrinsic
-        columns = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.notes["log_prob"]}
+        columns = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.extras["log_prob"]}
         columns |= self.advantages(chunk, r_int)
         flat = {name: column.flatten(0, 1) for name, column in columns.items()}
         rows, c, report = chunk.valid_rows(), self.config, dict[str, Tensor]()
         for _ in range(c.epochs):
-            order = rows[torch.randperm(len(rows), generator=self.generator)]
-            shuffled = [column[order].tensor_split(min(c.minibatches, max(1, len(rows)))) for column in flat.values()]
+            order = rows[torch.randperm(len(rows), generator=self.rng)]
+            shuffled = [
+                column[order].tensor_split(min(c.minibatches, max(1, len(rows))))
+                for column in flat.values()
+            ]
             for batch in zip(*shuffled, strict=True):  # views
                 loss, report = self.loss(dict(zip(flat, batch, strict=True)))
                 self.optimiser.zero_grad()
@@ -193,13 +249,15 @@ class PPO:
     def state_dict(self, last: bool = False) -> dict[str, Any]:
         """Everything that lasts, at the `last` save as at any other."""
         parts = {"policy": self.policy.state_dict(), "optimiser": self.optimiser.state_dict()}
-        return parts | {"generator": self.generator.get_state()}
+        return parts | {"rng": self.rng.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.policy.load_state_dict(state["policy"])
-        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))  # torch would share the moments
-        self.generator.set_state(state["generator"])
+        self.optimiser.load_state_dict(
+            copy.deepcopy(state["optimiser"])
+        )  # torch would share the moments
+        self.rng.set_state(state["rng"])
 
 
 def _as_input(obs: Tensor) -> Tensor:

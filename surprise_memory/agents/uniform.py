@@ -6,7 +6,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from surprise_memory.types import Chunk, UserError
+from surprise_memory.errors import UserError
+from surprise_memory.types import Chunk
 
 
 class Uniform:
@@ -14,22 +15,32 @@ class Uniform:
 
     def __init__(self, action_space: Space[Any], seed: int = 0) -> None:
         if isinstance(action_space, spaces.Box):
-            self.low, self.high = torch.as_tensor(action_space.low), torch.as_tensor(action_space.high)
+            self.low, self.high = (
+                torch.as_tensor(action_space.low),
+                torch.as_tensor(action_space.high),
+            )
             bounded = bool((self.high - self.low).isfinite().all())
         else:
             bounded = isinstance(action_space, spaces.Discrete)
         if not bounded:
-            raise UserError(f"A random agent acts in Discrete and bounded Box spaces, this environment has {action_space}.")
-        self.space, self.generator = action_space, torch.Generator().manual_seed(seed)
+            raise UserError(
+                f"A random agent acts in Discrete and bounded Box spaces, this environment has {action_space}."
+            )
+        self.space, self.rng = action_space, torch.Generator().manual_seed(seed)
 
     def act(
-        self, obs: Tensor, first: Tensor, memo: dict[str, Tensor], explore: bool = True, greedy: bool = False
+        self,
+        obs: Tensor,
+        first: Tensor,
+        memo: dict[str, Tensor],
+        explore: bool = True,
+        greedy: bool = False,
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Actions (B,) or (B, A) for observations (B, *obs); nothing is noted."""
         if isinstance(self.space, spaces.Discrete):
-            drawn = torch.randint(int(self.space.n), obs.shape[:1], generator=self.generator)
+            drawn = torch.randint(int(self.space.n), obs.shape[:1], generator=self.rng)
             return int(self.space.start) + drawn, {}, memo
-        drawn = torch.rand(obs.shape[:1] + self.low.shape, generator=self.generator)
+        drawn = torch.rand(obs.shape[:1] + self.low.shape, generator=self.rng)
         return self.low + drawn * (self.high - self.low), {}, memo
 
     def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
@@ -38,8 +49,8 @@ class Uniform:
 
     def state_dict(self, last: bool = False) -> dict[str, Any]:
         """Its random stream."""
-        return {"generator": self.generator.get_state()}
+        return {"rng": self.rng.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
-        self.generator.set_state(state["generator"])
+        self.rng.set_state(state["rng"])

@@ -7,12 +7,14 @@ from surprise_memory.envs.base import Step, VecEnv, envpool
 from surprise_memory.envs.noisy_tv import PREFIX, NoisyTV
 from surprise_memory.envs.tmaze import TMaze
 from surprise_memory.envs.toy import Toy
-from surprise_memory.types import UserError, require, unknown
+from surprise_memory.errors import UserError, require, unknown
 
 TOY, TMAZE = "ToyKeyDoor-v0", "ToyTMaze-v0"
 
 
-def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False) -> VecEnv:
+def make_vec(
+    env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
+) -> VecEnv:
     """B environments of one id, each with a seed of its own."""
     require(num_envs >= 1, "envs", num_envs, "at least 1")
     if env_id.startswith(PREFIX):
@@ -26,14 +28,20 @@ def make_vec(env_id: str, num_envs: int, seed: int, threads: int = 1, render: bo
     if env_id in atari.ids():
         return atari.Atari(env_id, num_envs, seed, threads, render)
     if env_id.startswith(miniworld.PREFIX):
-        return miniworld.MiniWorld(env_id, num_envs, seed, min(threads_of_machine(), num_envs), render)
+        return miniworld.MiniWorld(
+            env_id, num_envs, seed, min(threads_of_machine(), num_envs), render
+        )
     if env_id.startswith(("MiniGrid-", "BabyAI-")) or env_id in atari.PAPER:
         envpool()  # says how to install it where it is missing
     if env_id in atari.PAPER:
-        raise UserError(f"EnvPool has no ROM of {env_id}: pip install --force-reinstall 'surprise-memory[atari]' brings it.")
+        raise UserError(
+            f"EnvPool has no ROM of {env_id}: pip install --force-reinstall 'surprise-memory[atari]' brings it."
+        )
     if env_id in gymnasium.ids() or ":" in env_id:
         return gymnasium.Gymnasium(env_id, num_envs, seed, render)
-    raise UserError(unknown(env_id, list_envs(), "environment") + " `surprise-memory envs` lists them all.")
+    raise UserError(
+        unknown(env_id, list_envs(), "environment") + " `surprise-memory envs` lists them all."
+    )
 
 
 def list_envs() -> list[str]:

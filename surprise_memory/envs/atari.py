@@ -6,7 +6,7 @@ come with it), and its frames were checked to be those of ALE under Gymnasium's 
 
 import numpy as np
 
-from surprise_memory.envs.base import Array, Step, Transitions, envpool
+from surprise_memory.envs.base import Array, AutoresetAdapter, Step, envpool
 
 PAPER = ("Freeway", "Frostbite", "Venture", "Gravitar", "Solaris", "MontezumaRevenge")
 CAP = 4500  # agent steps, 18,000 frames
@@ -19,7 +19,11 @@ def ids() -> list[str]:
         from envpool.registration import registry
     except ImportError:
         return []
-    return sorted(name.removesuffix("-v5") for name, spec in registry.specs.items() if spec[0] == "envpool.atari")
+    return sorted(
+        name.removesuffix("-v5")
+        for name, spec in registry.specs.items()
+        if spec[0] == "envpool.atari"
+    )
 
 
 class Atari:
@@ -29,7 +33,13 @@ class Atari:
     frame_channels = 1
 
     def __init__(
-        self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False, sticky: float = 0.25
+        self,
+        env_id: str,
+        num_envs: int,
+        seed: int,
+        threads: int = 1,
+        render: bool = False,
+        sticky: float = 0.25,
     ) -> None:
         self.num_envs, self.seed, self.game = num_envs, seed, env_id
         self.env = envpool().make(
@@ -45,7 +55,7 @@ class Atari:
         )
         self.action_space = self.env.action_space
         self.obs_shape: tuple[int, ...] = self.env.observation_space.shape
-        self.transitions = Transitions(self.env, np.asarray)
+        self.transitions = AutoresetAdapter(self.env, np.asarray)
         self.last: Array = np.zeros((num_envs, *self.obs_shape), np.uint8)
 
     def reset(self) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from surprise_memory.types import UserError
+from surprise_memory.errors import UserError
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +31,9 @@ class Step(NamedTuple):
     terminated: Array
     truncated: Array
     valid: Array
-    info: Mapping[str, Array] = MappingProxyType({})  # what some environments tell beside it, such as Montezuma's room
+    info: Mapping[str, Array] = MappingProxyType(
+        {}
+    )  # what some environments tell beside it, such as Montezuma's room
 
 
 class VecEnv(Protocol):
@@ -54,7 +56,7 @@ class VecEnv(Protocol):
         """Let go of threads and processes."""
 
 
-class Transitions:
+class AutoresetAdapter:
     """Turns a Gymnasium vector environment of any autoreset mode into `Step`s. `prepare` maps its observations to arrays."""
 
     def __init__(self, env: Any, prepare: Any) -> None:
@@ -83,7 +85,9 @@ class Transitions:
             done = done & valid
         elif done.any() and self.mode == AutoresetMode.SAME_STEP:
             if "final_obs" not in info:
-                raise UserError("This SAME_STEP vector environment ends episodes without info['final_obs']: use NEXT_STEP.")
+                raise UserError(
+                    "This SAME_STEP vector environment ends episodes without info['final_obs']: use NEXT_STEP."
+                )
             next_obs = obs.copy()
             finals = [info["final_obs"][i] for i in np.flatnonzero(done)]
             next_obs[done] = self.prepare(_stack(finals))
@@ -105,14 +109,20 @@ def to_arrays(space: gym.Space[Any]) -> tuple[tuple[int, ...], Any]:
     if isinstance(space, spaces.Box) and len(space.shape) == 3:
         height, width, channels = space.shape
         if channels <= 4 and height > 4:  # channels last, as Gymnasium's renderers give them
-            return (channels, height, width), lambda batch: np.ascontiguousarray(np.moveaxis(batch, -1, 1))
+            return (channels, height, width), lambda batch: np.ascontiguousarray(
+                np.moveaxis(batch, -1, 1)
+            )
         return space.shape, np.asarray
     if isinstance(space, spaces.Box):
-        return (int(np.prod(space.shape)),), lambda batch: np.reshape(batch, (len(batch), -1)).astype(np.float32)
+        return (int(np.prod(space.shape)),), lambda batch: np.reshape(
+            batch, (len(batch), -1)
+        ).astype(np.float32)
     try:
         width = spaces.flatdim(space)
     except NotImplementedError as error:
-        raise UserError(f"Observations of {space} cannot be flattened to numbers: wrap the environment first.") from error
+        raise UserError(
+            f"Observations of {space} cannot be flattened to numbers: wrap the environment first."
+        ) from error
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (width,), lambda batch: np.eye(width, dtype=np.float32)[np.asarray(batch) - start]
@@ -136,5 +146,7 @@ def envpool() -> Any:
     try:
         import envpool as pool
     except ImportError as error:
-        raise UserError("EnvPool is not installed: pip install 'surprise-memory[minigrid,atari]'.") from error
+        raise UserError(
+            "EnvPool is not installed: pip install 'surprise-memory[minigrid,atari]'."
+        ) from error
     return pool

@@ -9,7 +9,7 @@ import numpy as np
 
 from surprise_memory.envs.base import Array
 from surprise_memory.envs.workers import Workers
-from surprise_memory.types import UserError, unknown
+from surprise_memory.errors import UserError, unknown
 
 PREFIX = "MiniWorld-"
 SIDE = 84
@@ -24,7 +24,11 @@ RoomObjects Sidewalk Sign TMaze TMazeLeft TMazeRight ThreeRooms WallGap YMaze YM
 
 def ids() -> list[str]:
     """Every id, where MiniWorld is installed; importing it to ask would need a display."""
-    return [f"{PREFIX}{name}-v0" for name in NAMES.split()] if importlib.util.find_spec("miniworld") else []
+    return (
+        [f"{PREFIX}{name}-v0" for name in NAMES.split()]
+        if importlib.util.find_spec("miniworld")
+        else []
+    )
 
 
 def sights(obs: Array) -> dict[str, Array]:
@@ -47,8 +51,19 @@ def make(env_id: str, render: bool) -> gym.Env[Any, Any]:
     # One sample a pixel: the multisampled buffer's resolve takes half of a step in software.
     library.FrameBuffer = lambda width, height, samples: FrameBuffer(width, height, 1)
     side = 4 * SIDE if render else SIDE
-    options: dict[str, Any] = {"obs_width": SIDE, "obs_height": SIDE, "window_width": side, "window_height": side}
-    env = gym.make(env_id, render_mode="rgb_array", disable_env_checker=True, **options, **PAPER.get(env_id, {}))
+    options: dict[str, Any] = {
+        "obs_width": SIDE,
+        "obs_height": SIDE,
+        "window_width": side,
+        "window_height": side,
+    }
+    env = gym.make(
+        env_id,
+        render_mode="rgb_array",
+        disable_env_checker=True,
+        **options,
+        **PAPER.get(env_id, {}),
+    )
     return env.unwrapped
 
 
@@ -57,13 +72,17 @@ class MiniWorld(Workers):
 
     noop = NOOP
 
-    def __init__(self, env_id: str, num_envs: int, seed: int, workers: int, render: bool = False) -> None:
+    def __init__(
+        self, env_id: str, num_envs: int, seed: int, workers: int, render: bool = False
+    ) -> None:
         if not ids():
             raise UserError("MiniWorld is not installed: pip install 'surprise-memory[miniworld]'.")
         if env_id not in ids():
             raise UserError(unknown(env_id, ids(), "MiniWorld environment"))
         try:
-            super().__init__(make, {"env_id": env_id, "render": render}, (SIDE, SIDE, 3), num_envs, seed, workers)
+            super().__init__(
+                make, {"env_id": env_id, "render": render}, (SIDE, SIDE, 3), num_envs, seed, workers
+            )
         except UserError as error:
             if "while it was made" not in str(error):
                 raise

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 from surprise_memory.envs.base import Array, Step, VecEnv
-from surprise_memory.types import UserError
+from surprise_memory.errors import UserError
 
 PREFIX = "NoisyTV/"
 
@@ -22,7 +22,9 @@ class NoisyTV:
 
     def __init__(self, env: VecEnv, seed: int) -> None:
         if not isinstance(env.action_space, gym.spaces.Discrete):
-            raise UserError(f"A noisy TV needs an action to turn it on: its actions must be Discrete, not {env.action_space}.")
+            raise UserError(
+                f"A noisy TV needs an action to turn it on: its actions must be Discrete, not {env.action_space}."
+            )
         self.env, self.num_envs, self.obs_shape = env, env.num_envs, env.obs_shape
         self.noop: int | None = getattr(env, "noop", None)
         actions = int(env.action_space.n) + (self.noop is not None)
@@ -32,7 +34,9 @@ class NoisyTV:
         self.rng = np.random.default_rng(seed)
         self.watched: Array = np.zeros(env.num_envs, bool)
         self.obs: Array = np.zeros((env.num_envs, *env.obs_shape), np.float32)
-        if hasattr(env, "get_state") and self.frame_channels == self.obs_shape[0]:  # a stack would have to be saved, too
+        if (
+            hasattr(env, "get_state") and self.frame_channels == self.obs_shape[0]
+        ):  # a stack would have to be saved, too
             self.get_state, self.set_state = self._get_state, self._set_state
 
     def reset(self) -> Array:
@@ -56,13 +60,19 @@ class NoisyTV:
 
     def noise(self, rows: int, dtype: Any) -> Array:
         """One frame for each of some rows, of the dtype."""
-        z = self.rng.standard_normal((rows, self.frame_channels, *self.obs_shape[1:]), dtype=np.float32)
+        z = self.rng.standard_normal(
+            (rows, self.frame_channels, *self.obs_shape[1:]), dtype=np.float32
+        )
         return z if dtype != np.uint8 else ((z.clip(-3, 3) + 3) / 6 * 255).round().astype(np.uint8)
 
     def render(self) -> Array:
         """The first environment, or static while it watches."""
         picture = self.env.render()
-        return np.random.default_rng().integers(0, 256, picture.shape, np.uint8) if self.watched[0] else picture
+        return (
+            np.random.default_rng().integers(0, 256, picture.shape, np.uint8)
+            if self.watched[0]
+            else picture
+        )
 
     def close(self) -> None:
         """Close the environments behind it."""

@@ -23,12 +23,18 @@ class TMaze:
         self.obs_shape: tuple[int, ...] = (4,)
         self.action_space: spaces.Space[Any] = spaces.Discrete(3)
         self.rng = np.random.default_rng(seed)
-        self.cell, self.age, self.sign = np.zeros(num_envs, int), np.zeros(num_envs, int), np.ones(num_envs, int)
+        self.cell, self.age, self.sign = (
+            np.zeros(num_envs, int),
+            np.zeros(num_envs, int),
+            np.ones(num_envs, int),
+        )
 
     def see(self) -> Array:
         """(B, 4): start, corridor, junction, sign."""
         start, junction = self.cell == 0, self.cell == LENGTH
-        return np.stack([start, ~start & ~junction, junction, start * self.sign], 1).astype(np.float32)
+        return np.stack([start, ~start & ~junction, junction, start * self.sign], 1).astype(
+            np.float32
+        )
 
     def reset(self) -> Array:
         """Start all episodes."""
@@ -48,7 +54,14 @@ class TMaze:
         truncated = (self.age >= CAP) & ~turned
         next_obs = self.see()
         self._restart(turned | truncated)
-        return Step(next_obs, self.see(), right.astype(np.float32), turned, truncated, np.ones(self.num_envs, bool))
+        return Step(
+            next_obs,
+            self.see(),
+            right.astype(np.float32),
+            turned,
+            truncated,
+            np.ones(self.num_envs, bool),
+        )
 
     def render(self) -> Array:
         """The first maze: agent red, the sign's way green while it can be seen (30, 10 * (LENGTH + 1), 3)."""

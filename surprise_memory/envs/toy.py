@@ -55,12 +55,17 @@ class Toy:
         reward = np.where(terminated, 1 - 0.9 * self.age / CAP, 0).astype(np.float32)
         next_obs = self.see()
         self._restart(terminated | truncated)
-        return Step(next_obs, self.see(), reward, terminated, truncated, np.ones(self.num_envs, bool))
+        return Step(
+            next_obs, self.see(), reward, terminated, truncated, np.ones(self.num_envs, bool)
+        )
 
     def render(self) -> Array:
         """The first corridor: agent red, key yellow, door brown or open, goal green (10, 10 * LENGTH, 3)."""
         cells = np.full((1, LENGTH, 3), 230, np.uint8)
-        cells[0, LENGTH - 1], cells[0, LENGTH - 2] = (80, 200, 80), (230, 200, 170) if self.open[0] else (120, 70, 20)
+        cells[0, LENGTH - 1], cells[0, LENGTH - 2] = (
+            (80, 200, 80),
+            (230, 200, 170) if self.open[0] else (120, 70, 20),
+        )
         if not self.key[0]:
             cells[0, 0] = (240, 200, 0)
         cells[0, self.cell[0]] = (220, 40, 40)

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from surprise_memory.envs.base import Array, Step
-from surprise_memory.types import UserError
+from surprise_memory.errors import UserError
 
 PATIENCE = 5  # deaths in a row before we give up
 Make = Callable[..., gym.Env[Any, Any]]
@@ -36,33 +36,43 @@ class Workers:
     ) -> None:
         """`make(**options)` builds one, whose images are `frame` (H, W, C), in a worker; number i is reset with seed + i."""
         self.num_envs, self.seed, self.stack = num_envs, seed, stack
-        self.context = mp.get_context("spawn")  # a forked GL context or thread pool would not survive
+        self.context = mp.get_context(
+            "spawn"
+        )  # a forked GL context or thread pool would not survive
         self.job = (make, options)
         height, width, self.frame_channels = frame
         self.obs_shape: tuple[int, ...] = (self.frame_channels * stack, height, width)
         self.board = Board(self.context, num_envs, self.obs_shape)
-        self.shown: Array = self.board.obs.copy()  # what was last acted on, whole even where a worker dies while writing
+        self.shown: Array = (
+            self.board.obs.copy()
+        )  # what was last acted on, whole even where a worker dies while writing
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int)
         self.spans = [range(a, b) for a, b in pairwise(bounds.tolist())]
         self.deaths = [0] * len(self.spans)
-        self.staff = [self._hire(k) for k in range(len(self.spans))]
+        self.staff = [self._spawn(k) for k in range(len(self.spans))]
         for k in range(len(self.staff)):
-            self.action_space: gym.Space[Any] = self._welcome(k)
+            self.action_space: gym.Space[Any] = self._wait_ready(k)
 
-    def _welcome(self, k: int) -> Any:
+    def _wait_ready(self, k: int) -> Any:
         """Wait until worker k has made its environments; returns their actions."""
         process, pipe = self.staff[k]
         try:
             return self._answer(pipe.recv(), "while it was made")
         except EOFError:
             process.join()
-            raise UserError(f"An environment failed while it was made: exit code {process.exitcode}") from None
+            raise UserError(
+                f"An environment failed while it was made: exit code {process.exitcode}"
+            ) from None
 
-    def _hire(self, k: int) -> tuple[Any, Any]:
+    def _spawn(self, k: int) -> tuple[Any, Any]:
         there, here = self.context.Pipe()
-        seed = self.seed + 7_919 * self.num_envs * self.deaths[k]  # a worker that returns does not repeat its episodes
+        seed = (
+            self.seed + 7_919 * self.num_envs * self.deaths[k]
+        )  # a worker that returns does not repeat its episodes
         args = (there, *self.job, self.board, self.spans[k], seed, self.stack)
-        process = self.context.Process(target=work, args=args, daemon=True, name=f"environments {span_of(self.spans[k])}")
+        process = self.context.Process(
+            target=work, args=args, daemon=True, name=f"environments {span_of(self.spans[k])}"
+        )
         process.start()
         there.close()
         return process, here
@@ -73,7 +83,7 @@ class Workers:
             raise UserError(f"An environment failed {where}: {content}")
         return content
 
-    def _hear(self, k: int) -> Any:
+    def _recv(self, k: int) -> Any:
         """What worker k answers; EOFError when it is dead."""
         return self._answer(self.staff[k][1].recv(), f"in worker {k} ({self.staff[k][0].name})")
 
@@ -88,7 +98,7 @@ class Workers:
         for k in range(len(self.staff)):
             try:
                 if k not in dead:
-                    self._hear(k)
+                    self._recv(k)
                     self.deaths[k] = self.deaths[k] if command == "reset" else 0
             except (EOFError, ConnectionResetError):
                 dead.append(k)
@@ -109,13 +119,24 @@ class Workers:
         done = (board.terminated | board.truncated).astype(bool)
         next_obs = board.obs.copy()
         next_obs[done] = board.final[done]
-        reward, terminated, truncated = board.reward.copy(), board.terminated.astype(bool), board.truncated.astype(bool)
+        reward, terminated, truncated = (
+            board.reward.copy(),
+            board.terminated.astype(bool),
+            board.truncated.astype(bool),
+        )
         for k in dead:  # nobody knows what followed: the episode stops where it stood
             rows = self.spans[k]
-            next_obs[rows], reward[rows], terminated[rows], truncated[rows] = self.shown[rows], 0.0, False, True
+            next_obs[rows], reward[rows], terminated[rows], truncated[rows] = (
+                self.shown[rows],
+                0.0,
+                False,
+                True,
+            )
             self._replace(k)
         self.shown = board.obs.copy()
-        return Step(next_obs, self.shown, reward, terminated, truncated, np.ones(self.num_envs, bool))
+        return Step(
+            next_obs, self.shown, reward, terminated, truncated, np.ones(self.num_envs, bool)
+        )
 
     def _replace(self, k: int) -> None:
         """Bury worker k and start another in its place."""
@@ -127,19 +148,17 @@ class Workers:
             raise UserError(
                 f"Worker {k} ({process.name}) died {PATIENCE} times in a row, last with exit code {process.exitcode}."
             )
-        text = (
-            f"Worker {k} ({process.name}) died with exit code {process.exitcode}; it was restarted, its episodes are truncated."
-        )
+        text = f"Worker {k} ({process.name}) died with exit code {process.exitcode}; it was restarted, its episodes are truncated."
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-        self.staff[k] = self._hire(k)
-        self._welcome(k)
+        self.staff[k] = self._spawn(k)
+        self._wait_ready(k)
         self.staff[k][1].send("reset")
-        self._hear(k)
+        self._recv(k)
 
     def render(self) -> Array:
         """The first environment, drawn (H, W, 3)."""
         self.staff[0][1].send("render")
-        return np.asarray(self._hear(0))
+        return np.asarray(self._recv(0))
 
     def close(self) -> None:
         """Let the workers go."""
@@ -165,7 +184,10 @@ class Board:
             "truncated": ((), np.uint8),
         }
         self.num_envs, self.kinds = num_envs, kinds
-        sizes = {name: num_envs * int(np.prod(row)) * np.dtype(kind).itemsize for name, (row, kind) in kinds.items()}
+        sizes = {
+            name: num_envs * int(np.prod(row)) * np.dtype(kind).itemsize
+            for name, (row, kind) in kinds.items()
+        }
         self.memory = {name: context.RawArray("B", size) for name, size in sizes.items()}
 
     def __getattr__(self, name: str) -> Array:
@@ -192,7 +214,9 @@ def span_of(rows: range) -> str:
 # --- inside a worker --------------------------------------------------------------------------------------------------
 
 
-def work(pipe: Any, make: Make, options: dict[str, Any], board: Board, rows: range, seed: int, stack: int) -> None:
+def work(
+    pipe: Any, make: Make, options: dict[str, Any], board: Board, rows: range, seed: int, stack: int
+) -> None:
     """Hold the environments of some rows and do as told until the pipe closes."""
     try:
         envs, fresh = [make(**options) for _ in rows], True
@@ -202,7 +226,10 @@ def work(pipe: Any, make: Make, options: dict[str, Any], board: Board, rows: ran
         while (command := pipe.recv()) != "close":
             if command == "reset":
                 for env, i in zip(envs, rows, strict=True):
-                    board.obs[i] = np.tile(channels_first(env.reset(seed=seed + i if fresh else None)[0]), (stack, 1, 1))
+                    board.obs[i] = np.tile(
+                        channels_first(env.reset(seed=seed + i if fresh else None)[0]),
+                        (stack, 1, 1),
+                    )
                 fresh = False
             elif command == "step":
                 for env, i in zip(envs, rows, strict=True):
@@ -221,7 +248,11 @@ def step_one(env: gym.Env[Any, Any], i: int, board: Board, stack: int) -> None:
     obs = board.obs[i]
     obs[: -len(frame)] = obs[len(frame) :].copy()
     obs[-len(frame) :] = frame
-    board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated and not terminated
+    board.reward[i], board.terminated[i], board.truncated[i] = (
+        reward,
+        terminated,
+        truncated and not terminated,
+    )
     if terminated or truncated:
         board.final[i] = obs
         obs[:] = np.tile(channels_first(env.reset()[0]), (stack, 1, 1))

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from surprise_memory.errors import choose, register, require
 from surprise_memory.memory.autoencoder import Autoencoder
 from surprise_memory.memory.base import Memory
 from surprise_memory.memory.counts import Counts, CountsConfig
 from surprise_memory.memory.episodic import EpisodicMemory, KeyLog, Keys
-from surprise_memory.nets import magnitude
-from surprise_memory.types import choose, enter, require
+from surprise_memory.nn.nets import mean_error
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,18 @@ class MemoryConfig:
 class SurpriseMemory(Memory):
     """M and W, or either, or neither, over surprises of width n."""
 
-    def __init__(self, n: int, config: MemoryConfig, has_m: bool = True, has_w: bool = True) -> None:
+    def __init__(
+        self, n: int, config: MemoryConfig, has_m: bool = True, has_w: bool = True
+    ) -> None:
         super().__init__()
         choose({"norm": 0, "squared": 0}, config.loss, "loss")
         require(config.m_coef >= 0, "m_coef", config.m_coef, "at least 0")
         c = self.config = config
-        self.m = EpisodicMemory(n, c.slots, c.width, c.read, c.project_back, c.train_q) if has_m else None
+        self.m = (
+            EpisodicMemory(n, c.slots, c.width, c.read, c.project_back, c.train_q)
+            if has_m
+            else None
+        )
         hidden = n if c.w_hidden is None else c.w_hidden
         self.w = Autoencoder(n + (self.m.out if self.m else 0), hidden, c.w_bias) if has_w else None
         self.reaches_surprise = has_m and c.m_trains_surprise
@@ -90,7 +96,9 @@ class SurpriseMemory(Memory):
             q = torch.cat([u_e, u], -1)
         return (self.w(q).sub_(q) if self.w else q), q, log, carry
 
-    def losses(self, u: Tensor, rows: Tensor, log: KeyLog | None, weight: Tensor | None = None) -> dict[str, Tensor]:
+    def losses(
+        self, u: Tensor, rows: Tensor, log: KeyLog | None, weight: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """L_M and L_W for the surprises u (K, n) of the flattened steps `rows` (K,), each with the memory it saw."""
         c, losses, q = self.config, {}, u.detach()
         target = q
@@ -98,11 +106,13 @@ class SurpriseMemory(Memory):
             assert log is not None
             k = (u if c.m_trains_surprise else target) @ self.m.Q
             u_e = self.m.recall(k, *log.windows(rows))
-            losses["m"] = c.m_coef * magnitude(u_e - (target if self.m.V is not None else k.detach()), c.loss, weight)
+            losses["m"] = c.m_coef * mean_error(
+                u_e - (target if self.m.V is not None else k.detach()), c.loss, weight
+            )
             attached = c.attach_read and not c.m_trains_surprise  # L_W never reaches the generator
             q = torch.cat([u_e if attached else u_e.detach(), target], -1)
         if self.w:
-            losses["w"] = magnitude(self.w(q) - q.detach(), c.loss, weight)
+            losses["w"] = mean_error(self.w(q) - q.detach(), c.loss, weight)
         return losses
 
     def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
@@ -122,17 +132,39 @@ class Entry(NamedTuple):
 
 
 MEMORIES = {
-    "none": Entry(lambda n, c: SurpriseMemory(n, c.memory, False, False), "the size of the surprise: the generator alone"),
-    "sm": Entry(lambda n, c: SurpriseMemory(n, c.memory), "surprise novelty: episodic memory M and autoencoder W"),
-    "m": Entry(lambda n, c: SurpriseMemory(n, c.memory, has_w=False), "the episodic memory M alone (the paper's SM without W)"),
-    "w": Entry(lambda n, c: SurpriseMemory(n, c.memory, has_m=False), "the autoencoder W alone (the paper's SM without M)"),
-    "counts": Entry(lambda n, c: Counts(n, c.counts), "how rare the surprise's hash is (the paper's SM (count))"),
+    "none": Entry(
+        lambda n, c: SurpriseMemory(n, c.memory, False, False),
+        "the size of the surprise: the generator alone",
+    ),
+    "sm": Entry(
+        lambda n, c: SurpriseMemory(n, c.memory),
+        "surprise novelty: episodic memory M and autoencoder W",
+    ),
+    "m": Entry(
+        lambda n, c: SurpriseMemory(n, c.memory, has_w=False),
+        "the episodic memory M alone (the paper's SM without W)",
+    ),
+    "w": Entry(
+        lambda n, c: SurpriseMemory(n, c.memory, has_m=False),
+        "the autoencoder W alone (the paper's SM without M)",
+    ),
+    "counts": Entry(
+        lambda n, c: Counts(n, c.counts), "how rare the surprise's hash is (the paper's SM (count))"
+    ),
 }
 
 
 def register_memory(name: str, make: Callable[[int, Any], Memory], about: str) -> None:
     """Put a memory of yours beside ours: `rnd+name`, `icm+name`, ... then work wherever a method is named."""
-    enter(MEMORIES, name, Entry(make, about), "memory")
+    register(MEMORIES, name, Entry(make, about), "memory")
 
 
-__all__ = ["MEMORIES", "Counts", "CountsConfig", "Memory", "MemoryConfig", "SurpriseMemory", "register_memory"]
+__all__ = [
+    "MEMORIES",
+    "Counts",
+    "CountsConfig",
+    "Memory",
+    "MemoryConfig",
+    "SurpriseMemory",
+    "register_memory",
+]

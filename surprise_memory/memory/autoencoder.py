@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from surprise_memory.nets import orthogonal
-from surprise_memory.types import require
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import orthogonal
 
 
 class Autoencoder(nn.Module):

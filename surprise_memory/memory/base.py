@@ -35,11 +35,15 @@ class Memory(nn.Module):
         """As `start`, for sequences of so many steps and no more: it may be smaller."""
         return self.start(num_envs)
 
-    def forward(self, u: Tensor, first: Tensor, valid: Tensor, carry: Any) -> tuple[Tensor, Tensor, Any, Any]:
+    def forward(
+        self, u: Tensor, first: Tensor, valid: Tensor, carry: Any
+    ) -> tuple[Tensor, Tensor, Any, Any]:
         """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `absorb`, carry). Changes nothing."""
         raise NotImplementedError
 
-    def losses(self, u: Tensor, rows: Tensor, log: Any, weight: Tensor | None = None) -> dict[str, Tensor]:
+    def losses(
+        self, u: Tensor, rows: Tensor, log: Any, weight: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Losses by name for the surprises u (K, n) of the flattened steps `rows` (K,), each step counting `weight` (K,)."""
         return {}
 

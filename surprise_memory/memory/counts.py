@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surprise_memory.errors import require
 from surprise_memory.memory.base import Memory
-from surprise_memory.types import require
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class Counts(Memory):
         return Pending(torch.zeros(0, (self.G.shape[1] + 7) // 8, dtype=torch.uint8))
 
     @torch.no_grad()
-    def forward(self, u: Tensor, first: Tensor, valid: Tensor, carry: Pending) -> tuple[Tensor, Tensor, Tensor, Pending]:
+    def forward(
+        self, u: Tensor, first: Tensor, valid: Tensor, carry: Pending
+    ) -> tuple[Tensor, Tensor, Tensor, Pending]:
         """Count in time order, environment by environment within a step."""
         codes = torch.from_numpy(np.packbits((u[valid] @ self.G > 0).numpy(), axis=1))
         asked = torch.cat([carry.codes, codes])
@@ -88,8 +90,13 @@ class Counts(Memory):
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """The table as tensors."""
-        codes = np.frombuffer(b"".join(self.table), np.uint8).reshape(len(self.table), (self.G.shape[1] + 7) // 8)
-        return {"codes": torch.from_numpy(codes.copy()), "visits": torch.tensor(list(self.table.values()), dtype=torch.int64)}
+        codes = np.frombuffer(b"".join(self.table), np.uint8).reshape(
+            len(self.table), (self.G.shape[1] + 7) // 8
+        )
+        return {
+            "codes": torch.from_numpy(codes.copy()),
+            "visits": torch.tensor(list(self.table.values()), dtype=torch.int64),
+        }
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
         """The other half of get_extra_state."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.types import UserError, episode_ages, require
+from surprise_memory.errors import UserError, require
+from surprise_memory.types import episode_ages
 
 READS = ("cosine", "cosine-mean", "softmax", "ntm")
 BLOCK = 128  # steps read at once: so many windows fit a processor's cache
@@ -35,10 +36,14 @@ class KeyLog:
     def windows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The memories of some steps. rows (K,) index the flattened (T*B). Returns (M (K, N, d), used (K, N) bool)."""
         T, B = self.filled.shape
-        log = self.log.transpose(0, 1).contiguous()  # (B, N + T, d), as `forward` laid it out: no copy
+        log = self.log.transpose(
+            0, 1
+        ).contiguous()  # (B, N + T, d), as `forward` laid it out: no copy
         length, d = log.shape[1:]
         N = length - T
-        windows = log.as_strided((B * length - N + 1, N * d), (d, 1))  # one starts at every row; they overlap, nothing is copied
+        windows = log.as_strided(
+            (B * length - N + 1, N * d), (d, 1)
+        )  # one starts at every row; they overlap, nothing is copied
         M = windows.index_select(0, rows % B * length + rows // B).unflatten(1, (N, d))
         return M, torch.arange(N, device=rows.device) >= N - self.filled.flatten()[rows][:, None]
 
@@ -62,7 +67,9 @@ def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
         return torch.bmm(k[:, None], S).squeeze(1)
     score = torch.bmm(M, k[:, :, None]).squeeze(2)
     score = score * (BETA * scale) if read == "ntm" else score
-    w = score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)  # a row without slots is nan
+    w = (
+        score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)
+    )  # a row without slots is nan
     return torch.bmm(w[:, None], M).squeeze(1)
 
 
@@ -73,7 +80,15 @@ class EpisodicMemory(nn.Module):
     30 times larger than u, and the reward then measures how full the memory is.
     """
 
-    def __init__(self, n: int, slots: int, width: int, read: str, project_back: bool = True, train_q: bool = True) -> None:
+    def __init__(
+        self,
+        n: int,
+        slots: int,
+        width: int,
+        read: str,
+        project_back: bool = True,
+        train_q: bool = True,
+    ) -> None:
         """`project_back=False` leaves the read-out in key space (no V), as the authors' code does."""
         super().__init__()
         require(slots >= 1, "memory slots N", slots, "at least 1")
@@ -87,7 +102,10 @@ class EpisodicMemory(nn.Module):
 
     def start(self, num_envs: int) -> Keys:
         """Empty memories."""
-        return Keys(self.Q.new_zeros(self.slots, num_envs, self.width), torch.zeros(num_envs, dtype=torch.int64))
+        return Keys(
+            self.Q.new_zeros(self.slots, num_envs, self.width),
+            torch.zeros(num_envs, dtype=torch.int64),
+        )
 
     def recall(self, k: Tensor, M: Tensor, used: Tensor) -> Tensor:
         """u^e = w M V: (K, d) queries to (K, n) read-outs."""
@@ -95,13 +113,19 @@ class EpisodicMemory(nn.Module):
         return found if self.V is None else found @ self.V
 
     @torch.no_grad()
-    def forward(self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys) -> tuple[Tensor, KeyLog, Keys]:
+    def forward(
+        self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys
+    ) -> tuple[Tensor, KeyLog, Keys]:
         """Live through a chunk: read, then append, step by step. u (T, B, n) gives u^e (T, B, n)."""
         T, B = u.shape[:2]
         k = u @ self.Q
-        log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1).transpose(0, 1)  # (N + T, B, d), env by env in memory
+        log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1).transpose(
+            0, 1
+        )  # (N + T, B, d), env by env in memory
         age, next_age = episode_ages(first, valid, carry.age)
         keys = KeyLog(log, age.clamp(max=self.slots))
         steps = zip(k.flatten(0, 1).split(BLOCK), torch.arange(T * B).split(BLOCK), strict=True)
-        u_e = torch.cat([self.recall(query, *keys.windows(rows)) for query, rows in steps]).unflatten(0, (T, B))
+        u_e = torch.cat(
+            [self.recall(query, *keys.windows(rows)) for query, rows in steps]
+        ).unflatten(0, (T, B))
         return u_e, keys, Keys(log[T:], next_age)

@@ -16,15 +16,23 @@ from typing import Any
 
 import torch
 
-from surprise_memory.config import PRESETS, RunConfig, from_dict
-from surprise_memory.reproduce.asks import ASKS, answer, unanswered
+from surprise_memory.errors import UserError, choose
+from surprise_memory.files import read_json, write_json
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.rundir import Locked, RunDir, flatten, read_json, write_json
-from surprise_memory.train import train
-from surprise_memory.types import UserError, choose
+from surprise_memory.reproduce.probes import ASKS, answer, unanswered
+from surprise_memory.training.config import PRESETS, RunConfig, from_dict
+from surprise_memory.training.loop import train
+from surprise_memory.training.rundir import Locked, RunDir, flatten
 
 PATIENCE = 120  # seconds for a process that was told to stop to save and let go
-KEPT_FILES = ("cell.json", "config.json", "eval.json", "versions.txt", *(f"{ask}.json" for ask in ASKS), "DONE")
+KEPT_FILES = (
+    "cell.json",
+    "config.json",
+    "eval.json",
+    "versions.txt",
+    *(f"{ask}.json" for ask in ASKS),
+    "DONE",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,9 @@ class Cell:
         return (self.path / "DONE").exists() and not unanswered(self.path, self.asks)
 
 
-def cells(what: str, budget: str, root: Path, seeds: int | None = None, preset: str | None = None) -> list[Cell]:
+def cells(
+    what: str, budget: str, root: Path, seeds: int | None = None, preset: str | None = None
+) -> list[Cell]:
     """All runs of a grid: seed by seed, and each method on all environments before the next."""
     grid = choose(GRIDS, what, "table or figure")
     own_preset, steps, own_seeds = grid.budget(budget)
@@ -60,8 +70,12 @@ def cells(what: str, budget: str, root: Path, seeds: int | None = None, preset: 
     for seed in range(seeds or own_seeds):
         for entry in grid.entries:
             for env in grid.envs:
-                run = dataclasses.replace(settings(env), method=entry.method, steps=steps, seed=seed)
-                run = with_options(run, dict(grid.options if budget != "smoke" else ()) | dict(entry.options))
+                run = dataclasses.replace(
+                    settings(env), method=entry.method, steps=steps, seed=seed
+                )
+                run = with_options(
+                    run, dict(grid.options if budget != "smoke" else ()) | dict(entry.options)
+                )
                 folder = root / what / f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
                 asks = grid.asks if run.method != "none" else ()
                 found.append(Cell(what, entry.name, env, seed, run, folder, budget, asks))
@@ -83,7 +97,11 @@ def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
 
 def digest(run: RunConfig) -> str:
     """Eight letters that change with anything that changes the result."""
-    settings = {k: v for k, v in flatten(dataclasses.asdict(run)).items() if k not in ("threads", "save_minutes")}
+    settings = {
+        k: v
+        for k, v in flatten(dataclasses.asdict(run)).items()
+        if k not in ("threads", "save_minutes")
+    }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -95,7 +113,9 @@ def slug(text: str) -> str:
 def prepare(cell: Cell) -> None:
     """Write cell.json, which is all that the process needs to know."""
     cell.path.mkdir(parents=True, exist_ok=True)
-    about = {name: getattr(cell, name) for name in ("grid", "entry", "env", "seed", "budget", "asks")}
+    about = {
+        name: getattr(cell, name) for name in ("grid", "entry", "env", "seed", "budget", "asks")
+    }
     write_json(cell.path / "cell.json", about | {"run": dataclasses.asdict(cell.run)})
 
 
@@ -113,14 +133,14 @@ def make(path: Path) -> None:
                 raise
             time.sleep(0.5)
             continue
-        if not take_over(run, out):
+        if not reuse_identical_run(run, out):
             train(run, out)
         out.close()
     for ask in unanswered(path, about["asks"]):
         write_json(answer(path, ask), ASKS[ask](run, out))
 
 
-def take_over(run: RunConfig, out: RunDir) -> bool:
+def reuse_identical_run(run: RunConfig, out: RunDir) -> bool:
     """Copy the same run of another grid beside this one, if there is one; `out` is locked, and marked as done at the end."""
     twin = next(out.path.parent.parent.glob(f"*/*.{digest(run)}/DONE"), None)
     if twin is None:

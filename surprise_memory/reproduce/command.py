@@ -4,13 +4,13 @@ import dataclasses
 import time
 from pathlib import Path
 
-from surprise_memory.collect import Loop, collect
-from surprise_memory.progress import rich_console
+from surprise_memory.errors import UserError, require
 from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grids import GRIDS, Grid
 from surprise_memory.reproduce.local import Live, hours, run_local, speeds
-from surprise_memory.train import build, teach
-from surprise_memory.types import UserError, require
+from surprise_memory.training.collect import RunnerState, collect
+from surprise_memory.training.loop import build, teach
+from surprise_memory.training.progress import rich_console
 
 
 def reproduce(
@@ -43,13 +43,21 @@ def tell(grid: Grid, todo: list[Cell], jobs: int, every: bool) -> None:
     console, open_ = rich_console(), [cell for cell in todo if not cell.finished]
     console.print(f"[bold]{grid.title}[/]: {len(todo)} runs, {len(todo) - len(open_)} finished")
     for cell in todo if every else ():
-        console.print(f"  {'done' if cell.finished else '    '} {cell.name} · {cell.run.preset} · {cell.run.steps:,} steps")
+        console.print(
+            f"  {'done' if cell.finished else '    '} {cell.name} · {cell.run.preset} · {cell.run.steps:,} steps"
+        )
     if open_:
         known = speeds(todo)
         speed = sum(known.values()) / len(known) if known else probe(open_[-1])
-        source = "that the runs here have had" if known else f"measured just now on {open_[-1].env}, {open_[-1].entry}"
+        source = (
+            "that the runs here have had"
+            if known
+            else f"measured just now on {open_[-1].env}, {open_[-1].entry}"
+        )
         left = hours(todo, known, speed, jobs)
-        console.print(f"About {describe(left)} with {jobs} at a time, at {speed:,.0f} steps a second ({source}).")
+        console.print(
+            f"About {describe(left)} with {jobs} at a time, at {speed:,.0f} steps a second ({source})."
+        )
 
 
 def describe(time_left: float) -> str:
@@ -63,7 +71,7 @@ def probe(cell: Cell) -> float:
     """Steps a second of a small piece of a cell: few environments, one block, one lesson."""
     run = dataclasses.replace(cell.run, envs=min(cell.run.envs, 8))
     env, agent, bonus = build(run)
-    loop = Loop.begin(env, bonus)
+    loop = RunnerState.reset(env, bonus)
     began = time.monotonic()
     for _ in range(2):  # a recurrent agent learns from the second block on
         teach(run, agent, bonus, collect(env, agent, loop, run.block, bonus)[0], loop)
@@ -71,7 +79,7 @@ def probe(cell: Cell) -> float:
     return loop.steps / (time.monotonic() - began)
 
 
-def complain(failed: dict[str, str]) -> None:
+def raise_failures(failed: dict[str, str]) -> None:
     """One error that names every failed cell."""
     if failed:
         lines = "; ".join(f"{name}: {why}" for name, why in failed.items())

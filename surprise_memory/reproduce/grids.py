@@ -3,8 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from surprise_memory.reproduce.published import ATARI, GAMES, KEY_DOOR, LAVA, MINIGRID, OBSTACLES, TABLE_1, Score
-from surprise_memory.types import choose
+from surprise_memory.errors import choose
+from surprise_memory.reproduce.published import (
+    ATARI,
+    GAMES,
+    KEY_DOOR,
+    LAVA,
+    MINIGRID,
+    OBSTACLES,
+    TABLE_1,
+    Score,
+)
 
 TV_MAZE, KEY_CORRIDOR = "NoisyTV/MiniWorld-MazeS3Fast-v0", "MiniGrid-KeyCorridorS4R3-v0"
 BUDGETS = ("smoke", "reduced", "full")
@@ -35,11 +44,15 @@ class Grid:
     seeds: tuple[int, int] = (3, 5)
     preset: str = "paper"
     scale: float = 1.0  # returns are multiplied by this in tables
-    published: dict[tuple[str, str], Score] = field(default_factory=dict)  # (environment, entry's name)
+    published: dict[tuple[str, str], Score] = field(
+        default_factory=dict
+    )  # (environment, entry's name)
     short: dict[str, str] = field(default_factory=dict)  # what tables call an environment
     says: str = ""  # what the paper says about it, in our words
     options: tuple[tuple[str, Any], ...] = ()  # of all entries
-    asks: tuple[str, ...] = ()  # what each finished bonus is asked: "mnir" by kind of state, the "doctor"'s questions
+    asks: tuple[
+        str, ...
+    ] = ()  # what each finished bonus is asked: "mnir" by kind of state, the "doctor"'s questions
     solved: float | None = None  # the training return (before `scale`) that counts as solved
     comparable: bool = False  # whether scores of different environments may be averaged
 
@@ -60,13 +73,20 @@ def methods(*names: str) -> tuple[Entry, ...]:
 def sizes() -> tuple[Entry, ...]:
     """The paper's N-d."""
     pairs = ((32, 4), (128, 16), (1024, 64))
-    return tuple(Entry("rnd+sm", (("bonus.memory.slots", n), ("bonus.memory.width", d)), f"rnd+sm {n}-{d}") for n, d in pairs)
+    return tuple(
+        Entry("rnd+sm", (("bonus.memory.slots", n), ("bonus.memory.width", d)), f"rnd+sm {n}-{d}")
+        for n, d in pairs
+    )
 
 
 def widths() -> tuple[Entry, ...]:
     """W's hidden units and rate, for each generator."""
     return tuple(
-        Entry(f"{g}+sm", (("bonus.memory.w_hidden", hidden), ("bonus.memory_lr", rate)), f"{g}+sm W{hidden} {rate:g}")
+        Entry(
+            f"{g}+sm",
+            (("bonus.memory.w_hidden", hidden), ("bonus.memory_lr", rate)),
+            f"{g}+sm W{hidden} {rate:g}",
+        )
         for g in ("rnd", "icm", "ngu", "ae")
         for hidden in (8, 32, 64, 128)
         for rate in (1e-4, 1e-3)
@@ -86,7 +106,11 @@ def plain_dqn() -> Entry:
 # M read as printed, W wide enough to recall all of its query: the options of the preset `noisy`.
 WIDE = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 # One by one, and all: what the default preset has otherwise.
-_NORMALISED, _ENTROPY, _RATE = ("ppo.normalise_advantage", True), ("ppo.entropy", 0.01), ("ppo.lr", 3e-4)
+_NORMALISED, _ENTROPY, _RATE = (
+    ("ppo.normalise_advantage", True),
+    ("ppo.entropy", 0.01),
+    ("ppo.lr", 3e-4),
+)
 PPO_CHANGES = ((), (_NORMALISED,), (_ENTROPY,), (_RATE,), (_NORMALISED, _ENTROPY, _RATE))
 EXPECT = Entry("rnd+sm", (("bonus.expect", True),), "rnd+sm expect")
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
@@ -166,7 +190,10 @@ GRIDS: dict[str, Grid] = {
         ("MontezumaRevenge", "Frostbite"),
         methods("rnd", "rnd+sm"),
         steps=(1_000_000, 50_000_000),
-        published={("MontezumaRevenge", "rnd+sm"): (10_000, None), ("Frostbite", "rnd+sm"): (9_000, None)},
+        published={
+            ("MontezumaRevenge", "rnd+sm"): (10_000, None),
+            ("Frostbite", "rnd+sm"): (9_000, None),
+        },
         short=_GAMES,
         says="RND+SM reaches about 10,000 and 9,000, well above RND.",
     ),
@@ -191,7 +218,8 @@ GRIDS: dict[str, Grid] = {
         "What plain PPO needs beyond the paper's settings: Dynamic-Obstacles",
         (OBSTACLES,),
         tuple(
-            Entry("none", options, " ".join(("none", *(name.split(".")[1] for name, _ in options)))) for options in PPO_CHANGES
+            Entry("none", options, " ".join(("none", *(name.split(".")[1] for name, _ in options))))
+            for options in PPO_CHANGES
         ),
         steps=(2_000_000, 10_000_000),
         scale=100,
@@ -227,7 +255,12 @@ GRIDS: dict[str, Grid] = {
     "expectation": Grid(
         "The paper's three tasks, paying only what could not be expected",
         (KEY_DOOR, OBSTACLES, LAVA),
-        (*methods("none", "rnd", "rnd+sm"), EXPECT, Entry("rnd+sm", WIDE, "rnd+sm noisy"), *methods("ngu", "disagreement")),
+        (
+            *methods("none", "rnd", "rnd+sm"),
+            EXPECT,
+            Entry("rnd+sm", WIDE, "rnd+sm noisy"),
+            *methods("ngu", "disagreement"),
+        ),
         steps=(2_000_000, 10_000_000),
         preset="default",
         scale=100,
@@ -239,7 +272,11 @@ GRIDS: dict[str, Grid] = {
     "recurrent": Grid(
         "Recurrent DQN and the latent world model: DoorKey-6x6",
         ("MiniGrid-DoorKey-6x6-v0",),
-        (plain_dqn(), *methods("lwm", "lwm+sm"), Entry("lwm+sm", (("dqn.int_coef", 0.03),), "lwm+sm coef 0.03")),
+        (
+            plain_dqn(),
+            *methods("lwm", "lwm+sm"),
+            Entry("lwm+sm", (("dqn.int_coef", 0.03),), "lwm+sm coef 0.03"),
+        ),
         steps=(150_000, 1_000_000),
         preset="default",
         scale=100,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surprise_memory.progress import rich_console
+from surprise_memory.errors import UserError
 from surprise_memory.reproduce.cells import Cell, main, prepare
-from surprise_memory.rundir import RunDir
-from surprise_memory.types import UserError
+from surprise_memory.training.progress import rich_console
+from surprise_memory.training.rundir import RunDir
 
 POLL = 0.2  # seconds between looks at the processes
 REDRAW = 2.0  # seconds between tables: each reads the end of every unfinished run's metrics
@@ -32,7 +32,9 @@ class Board:
     @staticmethod
     def of(cells: list[Cell]) -> "Board":
         """Finished cells are kept and never made again."""
-        return Board(cells, [c for c in cells if not c.finished], {}, [c for c in cells if c.finished])
+        return Board(
+            cells, [c for c in cells if not c.finished], {}, [c for c in cells if c.finished]
+        )
 
 
 def run_local(cells: list[Cell], jobs: int, show: Callable[[Board], None]) -> Board:
@@ -79,7 +81,9 @@ def settle(board: Board, cell: Cell, code: int) -> None:
         return
     said = [line for line in log_of(cell).read_text(errors="replace").splitlines() if line.strip()]
     killed = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    board.failed[cell.name] = f"{killed}: {said[-1] if said else 'it said nothing'} ({log_of(cell)})"
+    board.failed[cell.name] = (
+        f"{killed}: {said[-1] if said else 'it said nothing'} ({log_of(cell)})"
+    )
 
 
 def log_of(cell: Cell) -> Path:
@@ -94,14 +98,20 @@ def speeds(cells: list[Cell]) -> dict[tuple[str, str], float]:
 
 
 def hours(
-    cells: list[Cell], known: dict[tuple[str, str], float], otherwise: float, jobs: int, failed: Collection[str] = ()
+    cells: list[Cell],
+    known: dict[tuple[str, str], float],
+    otherwise: float,
+    jobs: int,
+    failed: Collection[str] = (),
 ) -> float:
     """About how long the unfinished cells will take; those of unknown speed go at `otherwise` steps a second."""
     seconds = 0.0
     for cell in cells:
         if not cell.finished and cell.name not in failed:
             reached = RunDir(cell.path).last_row().get("step", 0)
-            seconds += START + max(0, cell.run.steps - reached) / known.get((cell.env, cell.entry), otherwise)
+            seconds += START + max(0, cell.run.steps - reached) / known.get(
+                (cell.env, cell.entry), otherwise
+            )
     return seconds / jobs / 3600
 
 
@@ -112,7 +122,11 @@ class Live:
         from rich.live import Live as RichLive
 
         self.console, self.jobs, self.told, self.drawn = rich_console(), jobs, set[str](), 0.0
-        self.live = RichLive(console=self.console, refresh_per_second=2) if self.console.is_terminal else None
+        self.live = (
+            RichLive(console=self.console, refresh_per_second=2)
+            if self.console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> "Live":
         if self.live:
@@ -133,22 +147,42 @@ class Live:
 
     def tell(self, board: Board) -> None:
         """A line for each cell that has ended since the last call, and the hours that are left."""
-        ended = {cell.name: "finished" for cell in board.done} | dict.fromkeys(board.failed, "failed")
+        ended = {cell.name: "finished" for cell in board.done} | dict.fromkeys(
+            board.failed, "failed"
+        )
         news = [name for name in ended if name not in self.told]
-        left = hours(board.cells, speeds(board.done), 1000.0, self.jobs, board.failed) if news else 0.0
+        left = (
+            hours(board.cells, speeds(board.done), 1000.0, self.jobs, board.failed) if news else 0.0
+        )
         for name in news:
             self.told.add(name)
-            print(f"{len(self.told)} of {len(board.cells)}: {name} {ended[name]}, about {left:.1f} hours left", flush=True)
+            print(
+                f"{len(self.told)} of {len(board.cells)}: {name} {ended[name]}, about {left:.1f} hours left",
+                flush=True,
+            )
 
     def table(self, board: Board) -> Any:
         """Running cells with their progress, and how many wait."""
         from rich.table import Table
 
-        left = hours(board.cells, speeds(board.done + list(board.running.values())), 1000.0, self.jobs, board.failed)
+        left = hours(
+            board.cells,
+            speeds(board.done + list(board.running.values())),
+            1000.0,
+            self.jobs,
+            board.failed,
+        )
         ended = f"{len(board.done)} of {len(board.cells)} done, {len(board.failed)} failed, {len(board.waiting)} waiting"
-        table = Table("cell", "steps", "return", "steps/s", title=f"{ended}, about {left:.1f} hours left")
+        table = Table(
+            "cell", "steps", "return", "steps/s", title=f"{ended}, about {left:.1f} hours left"
+        )
         for cell in board.running.values():
             row = RunDir(cell.path).last_row()
             mean = f"{row['charts/return_128']:.3f}" if "charts/return_128" in row else ""
-            table.add_row(cell.name, f"{row.get('step', 0):,} of {cell.run.steps:,}", mean, f"{row.get('charts/SPS', 0):,}")
+            table.add_row(
+                cell.name,
+                f"{row.get('step', 0):,} of {cell.run.steps:,}",
+                mean,
+                f"{row.get('charts/SPS', 0):,}",
+            )
         return table

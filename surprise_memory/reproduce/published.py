@@ -1,8 +1,14 @@
 """The numbers of the paper, as printed. Nothing here was measured by us."""
 
-Score = tuple[float, float | None]  # mean and standard deviation over 5 runs; None where the paper gives none
+Score = tuple[
+    float, float | None
+]  # mean and standard deviation over 5 runs; None where the paper gives none
 
-KEY_DOOR, OBSTACLES, LAVA = "MiniGrid-DoorKey-16x16-v0", "MiniGrid-Dynamic-Obstacles-16x16-v0", "MiniGrid-LavaCrossingS11N5-v0"
+KEY_DOOR, OBSTACLES, LAVA = (
+    "MiniGrid-DoorKey-16x16-v0",
+    "MiniGrid-Dynamic-Obstacles-16x16-v0",
+    "MiniGrid-LavaCrossingS11N5-v0",
+)
 MINIGRID = ("none", "rnd", "rnd+sm", "icm", "icm+sm", "ngu", "ngu+sm", "ae", "ae+sm")
 GAMES = ("Freeway", "Frostbite", "Venture", "Gravitar", "Solaris", "MontezumaRevenge")
 
@@ -10,7 +16,10 @@ GAMES = ("Freeway", "Frostbite", "Venture", "Gravitar", "Solaris", "MontezumaRev
 def _row(env: str, text: str) -> dict[tuple[str, str], Score]:
     """'0.0±0.0 48.3±26 ...' in the order of MINIGRID."""
     pairs = [cell.split("±") for cell in text.split()]
-    return {(env, method): (float(mean), float(std)) for method, (mean, std) in zip(MINIGRID, pairs, strict=True)}
+    return {
+        (env, method): (float(mean), float(std))
+        for method, (mean, std) in zip(MINIGRID, pairs, strict=True)
+    }
 
 
 # Table 1: task return x 100 over 128 episodes after 10 M steps.

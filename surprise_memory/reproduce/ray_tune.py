@@ -7,8 +7,8 @@ run's own checkpoint, so nothing is made twice, and what comes out is what the l
 from pathlib import Path
 from typing import Any
 
+from surprise_memory.errors import UserError
 from surprise_memory.reproduce.cells import Cell, make, prepare
-from surprise_memory.types import UserError
 
 RETRIES = 3  # of one cell
 
@@ -28,7 +28,9 @@ def run_ray(cells: list[Cell], root: Path) -> dict[str, str]:
     storage = root.resolve()
     tuner = tune.Tuner(
         tune.with_resources(trial, {"cpu": 1}),
-        param_space={"path": tune.grid_search([str(cell.path.resolve()) for cell in todo.values()])},
+        param_space={
+            "path": tune.grid_search([str(cell.path.resolve()) for cell in todo.values()])
+        },
         tune_config=tune.TuneConfig(max_concurrent_trials=None),
         run_config=tune.RunConfig(
             name="ray",
@@ -38,8 +40,16 @@ def run_ray(cells: list[Cell], root: Path) -> dict[str, str]:
         ),
     )
     results: Any = tuner.fit()
-    why = {Path(r.config["path"]).name: str(r.error) for r in results if r.error is not None and r.config}
-    return {cell.name: why.get(name, "it did not finish") for name, cell in todo.items() if not cell.finished}
+    why = {
+        Path(r.config["path"]).name: str(r.error)
+        for r in results
+        if r.error is not None and r.config
+    }
+    return {
+        cell.name: why.get(name, "it did not finish")
+        for name, cell in todo.items()
+        if not cell.finished
+    }
 
 
 def trial(config: dict[str, str]) -> None:

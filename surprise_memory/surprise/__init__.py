@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from gymnasium import Space
 
+from surprise_memory.errors import register
 from surprise_memory.surprise.ae import AE, AEConfig
 from surprise_memory.surprise.base import Actions, Surprise
 from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
@@ -13,7 +14,6 @@ from surprise_memory.surprise.icm import ICM, ICMConfig
 from surprise_memory.surprise.lwm import LWM, LWMConfig
 from surprise_memory.surprise.ngu import NGU, NGUConfig
 from surprise_memory.surprise.rnd import RND, RNDConfig
-from surprise_memory.types import enter
 
 Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Surprise]
 
@@ -37,7 +37,9 @@ SURPRISES = {
         "intrinsic curiosity: predict what the action leads to, in features that tell the action",
     ),
     "ngu": Entry(
-        lambda shape, actions, c: NGU(RND(shape, c.rnd), shape, Actions(actions), c.ngu, c.scale_momentum),
+        lambda shape, actions, c: NGU(
+            RND(shape, c.rnd), shape, Actions(actions), c.ngu, c.scale_momentum
+        ),
         "never give up: far from everything in this episode, times RND's error over the whole life",
     ),
     "ae": Entry(lambda shape, actions, c: AE(shape, c.ae), "autoencoder: reconstruct the state"),
@@ -56,7 +58,7 @@ SURPRISES = {
 
 def register_surprise(name: str, make: Make, about: str, takes_memory: bool = True) -> None:
     """Put a generator of yours beside ours: `name`, `name+sm`, ... then work wherever a method is named."""
-    enter(SURPRISES, name, Entry(make, about, takes_memory), "generator")
+    register(SURPRISES, name, Entry(make, about, takes_memory), "generator")
 
 
 __all__ = [

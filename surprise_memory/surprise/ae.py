@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.nets import freeze, is_image, mlp
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import freeze, is_image, mlp
 from surprise_memory.surprise.base import Inputs, Surprise, encoder
-from surprise_memory.types import require
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.nets import freeze
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import freeze
 from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
-from surprise_memory.types import require
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,32 @@ class Disagreement(Surprise):
     it is a variance whatever the bonus's `power`, and, being no residual, it is not for a memory.
     """
 
-    sees = ("obs", "action", "next_obs")
+    uses = ("obs", "action", "next_obs")
     power = 2
 
-    def __init__(self, shape: tuple[int, ...], actions: Actions, config: DisagreementConfig) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], actions: Actions, config: DisagreementConfig
+    ) -> None:
         super().__init__()
         K, m = config.ensemble, config.features
-        require(K >= 2, "disagreement.ensemble", K, "at least 2: one model has nobody to disagree with")
-        require(m >= 1 and config.hidden >= 1, "disagreement.features, hidden", (m, config.hidden), "at least 1")
+        require(
+            K >= 2, "disagreement.ensemble", K, "at least 2: one model has nobody to disagree with"
+        )
+        require(
+            m >= 1 and config.hidden >= 1,
+            "disagreement.features, hidden",
+            (m, config.hidden),
+            "at least 1",
+        )
         require(0 < config.keep <= 1, "disagreement.keep", config.keep, "above 0 and at most 1")
         self.n, self.config = K * m, config
         self.phi = freeze(encoder(shape, [config.hidden], m, nn.ReLU))
         self.models = nn.Sequential(
-            Layers(K, m + actions.width, config.hidden),
+            EnsembleLinear(K, m + actions.width, config.hidden),
             nn.LeakyReLU(),
-            Layers(K, config.hidden, config.hidden),
+            EnsembleLinear(K, config.hidden, config.hidden),
             nn.LeakyReLU(),
-            Layers(K, config.hidden, m),
+            EnsembleLinear(K, config.hidden, m),
         )
 
     @torch.no_grad()
@@ -65,11 +74,13 @@ class Disagreement(Surprise):
         """The surprise u (rows, K m)."""
         return deviations(self.predict(inputs))
 
-    def losses(self, inputs: Inputs, loss: str, draws: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(
+        self, inputs: Inputs, loss: str, rng: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Each model's mean squared error on its own share of the rows, summed over the models."""
         guess, keep = self.predict(inputs), self.config.keep
         errors = (guess - inputs["target"]).square().mean(2)  # (K, rows)
-        kept = torch.rand(errors.shape, generator=draws) < keep
+        kept = torch.rand(errors.shape, generator=rng) < keep
         return deviations(guess), {"surprise": (errors * kept / keep).mean(1).sum()}
 
 
@@ -80,12 +91,14 @@ def deviations(guess: Tensor) -> Tensor:
     return spread
 
 
-class Layers(nn.Module):
+class EnsembleLinear(nn.Module):
     """K linear layers side by side, each with its own start: (K, rows, i) to (K, rows, o)."""
 
     def __init__(self, K: int, i: int, o: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.stack([nn.init.orthogonal_(torch.empty(i, o), 2**0.5) for _ in range(K)]))
+        self.weight = nn.Parameter(
+            torch.stack([nn.init.orthogonal_(torch.empty(i, o), 2**0.5) for _ in range(K)])
+        )
         self.bias = nn.Parameter(torch.zeros(K, 1, o))
 
     def forward(self, x: Tensor) -> Tensor:

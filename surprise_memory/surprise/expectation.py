@@ -8,7 +8,7 @@ is paid. A first sight in an episode still stands out: the network does not know
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.nets import is_image, mlp
+from surprise_memory.nn.nets import is_image, mlp
 from surprise_memory.surprise.base import Actions, encoder
 
 WIDTH = 128
@@ -22,7 +22,10 @@ class Expectation(nn.Module):
         self.look: nn.Module = nn.Identity()
         width = shape[0]
         if is_image(shape):
-            self.look, width = nn.Sequential(encoder(shape, [], WIDTH, nn.LeakyReLU), nn.ReLU()), WIDTH
+            self.look, width = (
+                nn.Sequential(encoder(shape, [], WIDTH, nn.LeakyReLU), nn.ReLU()),
+                WIDTH,
+            )
         self.net = mlp([width + actions.width, WIDTH, WIDTH, 1], nn.ReLU)
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:

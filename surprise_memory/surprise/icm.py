@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.nets import magnitude, mlp
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import mean_error, mlp
 from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
-from surprise_memory.types import require
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,19 @@ class ICM(Surprise):
     The target phi(s') is detached: else the quickest way to predict it would be to make it constant.
     """
 
-    sees = ("obs", "action", "next_obs")
+    uses = ("obs", "action", "next_obs")
 
     def __init__(self, shape: tuple[int, ...], actions: Actions, config: ICMConfig) -> None:
         super().__init__()
         n, h = config.n, config.hidden
         require(n >= 1, "icm.n", n, "at least 1")
         require(h >= 1, "icm.hidden", h, "at least 1")
-        require(config.inverse_coef > 0, "icm.inverse_coef", config.inverse_coef, "above 0: phi would collapse")
+        require(
+            config.inverse_coef > 0,
+            "icm.inverse_coef",
+            config.inverse_coef,
+            "above 0: phi would collapse",
+        )
         self.n, self.actions, self.config = n, actions, config
         self.phi = encoder(shape, [h], n, nn.ReLU)
         self.forward_model = mlp([n + actions.width, h, h, h, n], nn.ReLU)
@@ -47,12 +52,14 @@ class ICM(Surprise):
         """The surprise u (K, n)."""
         return self._errors(inputs)[0]
 
-    def losses(self, inputs: Inputs, loss: str, draws: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(
+        self, inputs: Inputs, loss: str, rng: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The forward model's error, and the inverse model's."""
         u, phi, next_phi = self._errors(inputs)
         guess = self.inverse_model(torch.cat([phi, next_phi], 1))
         inverse = self.config.inverse_coef * self.actions.inverse_loss(guess, inputs["action"])
-        return u, {"surprise": magnitude(u, loss), "inverse": inverse}
+        return u, {"surprise": mean_error(u, loss), "inverse": inverse}
 
     def _errors(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         """(u, phi(s), phi(s')), (K, n) each."""

@@ -17,12 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.linalg import cholesky, solve_triangular
 
-from surprise_memory.nets import is_image, magnitude, mlp, orthogonal, unroll
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import is_image, mean_error, mlp, orthogonal, run_gru
 from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
-from surprise_memory.types import Chunk, require
+from surprise_memory.types import Chunk
 
 SHIFT = 4  # pixels that a frame is rolled by at most
-JITTER = 1e-4  # of the mean variance, added to the covariance: its Cholesky factor then always exists
+JITTER = (
+    1e-4  # of the mean variance, added to the covariance: its Cholesky factor then always exists
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Belief:
 class LWM(Surprise):
     """u = G(z, a, h) - z'. The encoder learns from pairs, the world model from sequences; neither reaches into the other."""
 
-    sees = ("obs", "action", "next_obs")
+    uses = ("obs", "action", "next_obs")
 
     def __init__(self, shape: tuple[int, ...], actions: Actions, config: LWMConfig) -> None:
         super().__init__()
@@ -69,12 +72,16 @@ class LWM(Surprise):
         """Nothing is known."""
         return Belief(self.cell.weight_hh.new_zeros(num_envs, self.cell.hidden_size))
 
-    def unroll(self, inputs: Inputs, first: Tensor, valid: Tensor, carry: Belief) -> tuple[Inputs, Belief]:
+    def unroll(
+        self, inputs: Inputs, first: Tensor, valid: Tensor, carry: Belief
+    ) -> tuple[Inputs, Belief]:
         """Add z, z' and the h before each step, (T*B, ...) each; hand the last h on."""
         inputs = inputs | self.embed(inputs, first.shape)
         h = self._states(inputs, first, carry.h)
         before = torch.cat([carry.h[None], h[:-1]]).masked_fill(first[..., None], 0.0)
-        return inputs | {"h": before.flatten(0, 1)}, Belief(torch.where(valid[-1][:, None], h[-1], 0.0))
+        return inputs | {"h": before.flatten(0, 1)}, Belief(
+            torch.where(valid[-1][:, None], h[-1], 0.0)
+        )
 
     def embed(self, inputs: Inputs, shape: tuple[int, ...]) -> Inputs:
         """The latents z and z' of (T*B, ...) observations; most successors are what is acted on next, and are encoded once."""
@@ -90,7 +97,7 @@ class LWM(Surprise):
     def _states(self, inputs: Inputs, first: Tensor, h: Tensor) -> Tensor:
         """The state h after each step, (T, B, hidden)."""
         x = self.enter(torch.cat([inputs["z"], inputs["action"]], 1)).unflatten(0, first.shape)
-        return unroll(self.cell, x, first, h)
+        return run_gru(self.cell, x, first, h)
 
     def forward(self, inputs: Inputs) -> Tensor:
         """The surprise u (K, n) of single steps; where nothing was unrolled, each is an episode's first."""
@@ -101,23 +108,28 @@ class LWM(Surprise):
         u: Tensor = self.predict(h) - inputs["next_z"]
         return u
 
-    def losses(self, inputs: Inputs, loss: str, draws: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(
+        self, inputs: Inputs, loss: str, rng: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The world model's error on single steps, and the encoder's on each step's two ends."""
         u = self(inputs)
-        return u, {"surprise": magnitude(u, loss), "pairs": self.pair_loss(inputs["obs"], inputs["next_obs"], draws)}
+        return u, {
+            "surprise": mean_error(u, loss),
+            "pairs": self.pair_loss(inputs["obs"], inputs["next_obs"], rng),
+        }
 
     def sequence_losses(
-        self, inputs: Inputs, chunk: Chunk, loss: str, draws: torch.Generator, weight: Tensor
+        self, inputs: Inputs, chunk: Chunk, loss: str, rng: torch.Generator, weight: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The world model's error over whole sequences, with its gradient through time; it begins knowing nothing."""
         h = self._states(inputs, chunk.first, self.start(chunk.shape[1]).h)
         u = self.predict(h).flatten(0, 1) - inputs["next_z"]
-        return u, {"surprise": magnitude(u, loss, weight)}
+        return u, {"surprise": mean_error(u, loss, weight)}
 
-    def pair_loss(self, a: Tensor, b: Tensor, draws: torch.Generator) -> Tensor:
+    def pair_loss(self, a: Tensor, b: Tensor, rng: torch.Generator) -> Tensor:
         """W-MSE of neighbours (K, *obs); frames are rolled a little, so that a place is not its pixels."""
         if a.dim() == 4:
-            a, b = roll(a, draws), roll(b, draws)
+            a, b = roll(a, rng), roll(b, rng)
         z = whiten(self.encoder(torch.cat([a, b])))
         return (z[: len(a)] - z[len(a) :]).square().mean()
 
@@ -132,10 +144,10 @@ def whiten(x: Tensor) -> Tensor:
     return white
 
 
-def roll(frames: Tensor, draws: torch.Generator) -> Tensor:
+def roll(frames: Tensor, rng: torch.Generator) -> Tensor:
     """Shift each of (K, C, H, W) frames around its edges by up to SHIFT pixels both ways."""
     K, _, height, width = frames.shape
-    by = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=draws)
+    by = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=rng)
     rows, columns = (torch.arange(height) + by[0]) % height, (torch.arange(width) + by[1]) % width
     k, c = torch.arange(K)[:, None, None, None], torch.arange(frames.shape[1])[None, :, None, None]
     return frames[k, c, rows[:, None, :, None], columns[:, None, None, :]]

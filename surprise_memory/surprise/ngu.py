@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.nets import mlp
-from surprise_memory.normalise import RunningMoments
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import mlp
+from surprise_memory.nn.normalise import RunningMoments
 from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
-from surprise_memory.types import episode_ages, require
+from surprise_memory.types import episode_ages
 
 BLOCK = 2**23  # distances held at once
 
@@ -60,24 +61,42 @@ class Visited:
 class NGU(Surprise):
     """u is RND's; the reward is NGU's."""
 
-    sees = ("obs", "action", "next_obs")
+    uses = ("obs", "action", "next_obs")
 
     def __init__(
-        self, rnd: Surprise, shape: tuple[int, ...], actions: Actions, config: NGUConfig, momentum: float | None = None
+        self,
+        rnd: Surprise,
+        shape: tuple[int, ...],
+        actions: Actions,
+        config: NGUConfig,
+        momentum: float | None = None,
     ) -> None:
         """`momentum` is the window of the running statistics, as `RunningMoments` takes it."""
         super().__init__()
         c = config
         require(c.k >= 1, "ngu.k", c.k, "at least 1")
         require(c.capacity >= c.k, "ngu.capacity", c.capacity, f"at least ngu.k = {c.k}")
-        require(c.embedding >= 1 and c.hidden >= 1, "ngu.embedding, ngu.hidden", (c.embedding, c.hidden), "at least 1")
-        require(c.eps > 0 and c.c > 0 and c.s_max > 0, "ngu.eps, ngu.c, ngu.s_max", (c.eps, c.c, c.s_max), "above 0")
+        require(
+            c.embedding >= 1 and c.hidden >= 1,
+            "ngu.embedding, ngu.hidden",
+            (c.embedding, c.hidden),
+            "at least 1",
+        )
+        require(
+            c.eps > 0 and c.c > 0 and c.s_max > 0,
+            "ngu.eps, ngu.c, ngu.s_max",
+            (c.eps, c.c, c.s_max),
+            "above 0",
+        )
         require(c.xi >= 0, "ngu.xi", c.xi, "at least 0")
         require(c.clip >= 1, "ngu.clip", c.clip, "at least 1")
         self.rnd, self.n, self.actions, self.config = rnd, rnd.n, actions, config
         self.embed = encoder(shape, [c.hidden, c.hidden], c.embedding, nn.ReLU)
         self.inverse_model = mlp([2 * c.embedding, c.hidden, actions.width], nn.ReLU)
-        self.distance, self.error = RunningMoments(momentum=momentum), RunningMoments(momentum=momentum)
+        self.distance, self.error = (
+            RunningMoments(momentum=momentum),
+            RunningMoments(momentum=momentum),
+        )
 
     @torch.no_grad()
     def prepare(self, seen: Inputs) -> Inputs:
@@ -89,35 +108,56 @@ class NGU(Surprise):
         u: Tensor = self.rnd(inputs)
         return u
 
-    def losses(self, inputs: Inputs, loss: str, draws: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(
+        self, inputs: Inputs, loss: str, rng: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """RND's, and the inverse model's, which alone trains the embedding."""
-        u, found = self.rnd.losses(inputs, loss, draws)
+        u, found = self.rnd.losses(inputs, loss, rng)
         pair = torch.cat([self.embed(inputs["obs"]), self.embed(inputs["next_obs"])], 1)
-        return u, found | {"inverse": self.actions.inverse_loss(self.inverse_model(pair), inputs["action"])}
+        return u, found | {
+            "inverse": self.actions.inverse_loss(self.inverse_model(pair), inputs["action"])
+        }
 
     def start(self, num_envs: int) -> Visited:
         """Nothing visited."""
-        return Visited(torch.zeros(num_envs, 0, self.config.embedding), torch.zeros(num_envs, dtype=torch.int64))
+        return Visited(
+            torch.zeros(num_envs, 0, self.config.embedding),
+            torch.zeros(num_envs, dtype=torch.int64),
+        )
 
     @torch.no_grad()
-    def pay(self, e: Tensor, inputs: Inputs, first: Tensor, valid: Tensor, carry: Visited) -> tuple[Tensor, Inputs, Visited]:
+    def pay(
+        self, e: Tensor, inputs: Inputs, first: Tensor, valid: Tensor, carry: Visited
+    ) -> tuple[Tensor, Inputs, Visited]:
         """r_epi * alpha; nothing before the running mean of the distances is known."""
         points = inputs["embedding"].unflatten(0, first.shape)
-        distance, carry = look_around(points, first, valid, carry, self.config.k, self.config.capacity)
+        distance, carry = episodic_knn(
+            points, first, valid, carry, self.config.k, self.config.capacity
+        )
         known = self.distance.count >= 1
-        episodic = torch.where(known, episodic_reward(distance, self.distance.mean, self.config), 0.0)
-        alpha = torch.where(self.error.count >= 1, lifelong_factor(e, self.error, self.config.clip), 1.0)
-        return (episodic * alpha).to(e.dtype), {"distance": distance, "episodic": episodic, "alpha": alpha}, carry
+        episodic = torch.where(
+            known, episodic_reward(distance, self.distance.mean, self.config), 0.0
+        )
+        alpha = torch.where(
+            self.error.count >= 1, lifelong_factor(e, self.error, self.config.clip), 1.0
+        )
+        return (
+            (episodic * alpha).to(e.dtype),
+            {"distance": distance, "episodic": episodic, "alpha": alpha},
+            carry,
+        )
 
-    def absorb(self, e: Tensor, notes: Inputs, valid: Tensor, warmup: bool) -> None:
+    def absorb(self, e: Tensor, extras: Inputs, valid: Tensor, warmup: bool) -> None:
         """The mean distance always, the errors after the warm-up: untrained ones are far too large."""
-        distance = notes["distance"][valid]
+        distance = extras["distance"][valid]
         self.distance.absorb(distance[distance.isfinite()])
         if not warmup:
             self.error.absorb(e[valid])
 
 
-def look_around(points: Tensor, first: Tensor, valid: Tensor, carry: Visited, k: int, capacity: int) -> tuple[Tensor, Visited]:
+def episodic_knn(
+    points: Tensor, first: Tensor, valid: Tensor, carry: Visited, k: int, capacity: int
+) -> tuple[Tensor, Visited]:
     """Squared distances (T, B, k) of points (T, B, p) to their nearest earlier ones of the episode; inf where there are fewer.
 
     A point is asked about before it is put in, so it is never its own neighbour.
@@ -145,7 +185,9 @@ def nearest(query: Tensor, keys: Tensor, hidden: Tensor, k: int) -> Tensor:
     differences: |a|^2 + |b|^2 - 2 ab of two equal points is not zero in float32.
     """
     centre = keys.mean(1, keepdim=True)
-    rough = (keys - centre).square().sum(2)[:, None] - 2 * (query - centre) @ (keys - centre).transpose(1, 2)
+    rough = (keys - centre).square().sum(2)[:, None] - 2 * (query - centre) @ (
+        keys - centre
+    ).transpose(1, 2)
     rough.masked_fill_(hidden, torch.inf)
     values, which = rough.topk(min(k, rough.shape[2]), dim=2, largest=False, sorted=False)
     near = keys[torch.arange(len(keys))[:, None, None], which]  # (b, T, k, p)

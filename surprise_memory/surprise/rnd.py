@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.nets import conv, freeze, is_image, mlp, orthogonal
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import conv, freeze, is_image, mlp, orthogonal
 from surprise_memory.surprise.base import Inputs, Surprise
-from surprise_memory.types import require
 
 
 @dataclass(frozen=True)

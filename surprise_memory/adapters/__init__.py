@@ -1,0 +1,1 @@
+"""Other people's loops: each adapter imports the bonus alone."""

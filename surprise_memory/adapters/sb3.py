@@ -1,0 +1,112 @@
+"""The bonus for Stable-Baselines3: a wrapper for any vector environment, in two lines.
+
+    env = SurpriseVecEnv(make_vec_env("MountainCar-v0", n_envs=16))
+    model = PPO("MlpPolicy", env).learn(200_000)
+
+The bonus is added to the reward, so one value function learns both; for two, use this package's own PPO. It learns by itself
+every `every` steps. `model.save` does not know wrappers: call `env.save(path)` beside it and `env.load(path)` to go on.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from surprise_memory.bonus import Bonus
+from surprise_memory.bonus.methods import BonusConfig
+from surprise_memory.errors import UserError, require
+from surprise_memory.files import write_atomically
+
+try:
+    from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+    from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+except ImportError as error:
+    raise ImportError(
+        "Stable-Baselines3 is not installed: pip install 'surprise-memory[sb3]'."
+    ) from error
+
+
+class SurpriseVecEnv(VecEnvWrapper):
+    """Rewards are ext * r + beta * r_int; each step's info holds r_ext and r_int. `metrics` has what the last lesson told."""
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        method: str = "rnd+sm",
+        beta: float = 0.1,
+        ext: float = 1.0,
+        every: int = 128,
+        config: BonusConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`every` is the number of steps of each environment between lessons; nothing is paid before the second.
+
+        Put Monitor or VecMonitor inside of it, where they see the task's reward alone, and VecNormalize around it.
+        """
+        super().__init__(venv)
+        require(every >= 1, "every", every, "at least 1")
+        refuse_normalised(venv)
+        space = venv.observation_space
+        if not isinstance(space, spaces.Box) or len(space.shape) not in (1, 3):
+            raise UserError(
+                f"The bonus sees vectors and images, this environment shows {space}: flatten it before."
+            )
+        self.channels_last = is_image_space(space) and not is_image_space_channels_first(space)
+        self.beta, self.ext, self.every, self.since = beta, ext, every, 0
+        shape = self._turn(np.zeros((1, *space.shape), np.uint8)).shape[1:]
+        self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space)
+        self.metrics: dict[str, float] = {}
+        self.obs: Any = None
+        self.actions: Any = None
+
+    def reset(self) -> Any:
+        """Begin all episodes; those that were running are given up, and so is what was remembered of them."""
+        obs = self.venv.reset()
+        self.obs = np.array(obs)
+        self.bonus.shell.interrupt()
+        return obs
+
+    def step_async(self, actions: np.ndarray[Any, Any]) -> None:
+        """Note the actions down and pass them on."""
+        self.actions = actions
+        self.venv.step_async(actions)
+
+    def step_wait(self) -> Any:
+        """The step, its reward with the bonus; every so often the bonus learns."""
+        obs, reward, done, infos = self.venv.step_wait()
+        successor = np.array(obs)
+        for b in np.flatnonzero(done):
+            successor[b] = infos[b]["terminal_observation"]  # obs[b] is already the next episode's
+        r_int = self.bonus.step(
+            self._turn(self.obs), self.actions, self._turn(successor), done
+        ).numpy()
+        self.obs, self.since = np.array(obs), self.since + 1
+        if self.since == self.every:
+            self.metrics, self.since = self.bonus.update(), 0
+        for info, r, bonus in zip(infos, reward, r_int, strict=True):
+            info |= {"r_ext": float(r), "r_int": float(bonus)}
+        return obs, self.ext * reward + self.beta * r_int, done, infos
+
+    def save(self, path: str | Path) -> None:
+        """Everything that the bonus has learnt and remembers, in one file."""
+        write_atomically(Path(path), lambda file: torch.save(self.bonus.state_dict(), file))
+
+    def load(self, path: str | Path) -> None:
+        """The other half of save."""
+        self.bonus.load_state_dict(torch.load(path, weights_only=True))
+
+    def _turn(self, obs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Images with their channels first, as the bonus wants them."""
+        return np.moveaxis(obs, -1, 1) if self.channels_last else obs
+
+
+def refuse_normalised(venv: Any) -> None:
+    """Around a VecNormalize the bonus would be lost: off-policy algorithms store the reward that VecNormalize saw."""
+    while venv is not None:
+        if isinstance(venv, VecNormalize):
+            raise UserError(
+                "VecNormalize inside of the bonus hides it from replay: write VecNormalize(SurpriseVecEnv(...))."
+            )
+        venv = getattr(venv, "venv", None)

@@ -1,0 +1,180 @@
+"""The command line: train and doctor, which take a whole run's options, and the table of all commands."""
+
+import dataclasses
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from surprise_memory.cli import commands
+from surprise_memory.errors import UserError, choose
+from surprise_memory.files import write_json
+from surprise_memory.training.config import PRESETS, RunConfig
+from surprise_memory.training.loop import build, train
+from surprise_memory.training.progress import Progress, rich_console
+from surprise_memory.training.rundir import RunDir
+
+NOWHERE = "ENV"
+Options = TypeVar("Options")
+
+
+def count(text: str) -> int:
+    """'10M' -> 10,000,000; also k, and plain or scientific numbers."""
+    match = re.fullmatch(r"(-?[\d_,.]+(?:e\d+)?)([kKmM]?)", text)
+    try:
+        assert match
+        value = (
+            float(match[1].replace(",", "").replace("_", ""))
+            * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]
+        )
+        assert value == int(value)
+    except (AssertionError, ValueError) as error:
+        raise UserError(
+            f"'{text}' is not a number of steps: write it as 500000, 500k or 10M."
+        ) from error
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run lives."""
+
+    run_dir: Path | None = None
+    """The run's directory; runs/ENV/METHOD-PRESET-SEED if not given."""
+    resume: bool = False
+    """Continue the run that is there."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """How thorough the doctor is."""
+
+    seeds: int = 3
+    """Repetitions; every number comes with an interval over them."""
+    rollouts: int = 40
+    """Rollouts of a random policy for each of them."""
+    workers: int = 2
+    """Processes side by side."""
+    out: Path = Path("doctor")
+    """Where doctor.json and doctor.png go."""
+
+
+def parse_run(
+    argv: list[str], command: str, about: str | None, more: Options
+) -> tuple[RunConfig, Options]:
+    """ENV and the options of a run, defaults from its preset, and some options more."""
+    env = argv[0] if argv and not argv[0].startswith("-") else _peek(argv, "--env") or NOWHERE
+    default = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")(env)
+    argv = [
+        part
+        for word in argv
+        for part in (word.split("=", 1) if word.startswith("--steps=") else [word])
+    ]
+    argv = [
+        str(count(word)) if i and argv[i - 1] == "--steps" else word for i, word in enumerate(argv)
+    ]
+    argv = (
+        argv if not argv or argv[0].startswith("-") else ["--env", *argv]
+    )  # the first bare word is the environment
+    flat = tyro.conf.arg(name="")
+    kind = dataclasses.make_dataclass(
+        "Words", [("run", Annotated[RunConfig, flat]), ("more", Annotated[type(more), flat])]
+    )
+    words: Any = tyro.cli(
+        kind,
+        default=kind(default, more),
+        args=argv,
+        prog=f"surprise-memory {command} ENV",
+        description=about,
+    )
+    if words.run.env == NOWHERE:
+        raise UserError(
+            f"Which environment? surprise-memory {command} ENV; `surprise-memory envs` lists them."
+        )
+    build(words.run)[0].close()  # whatever does not fit is said before anything is written
+    return words.run, words.more
+
+
+def train_command(argv: list[str]) -> None:
+    """Train an agent. The preset fills in every option that is not given."""
+    run, place = parse_run(argv, "train", train_command.__doc__, Place())
+    out = RunDir(place.run_dir or run.default_dir)
+    out.open(dataclasses.asdict(run), place.resume)
+    console = rich_console()
+    console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
+    with Progress(run.method, run.steps, out) as progress:
+        train(run, out, progress)
+    if run.eval_episodes:
+        commands.say_eval(out.eval)
+    out.close()
+
+
+def doctor_command(argv: list[str]) -> None:
+    """Is this bonus alive, does the memory change anything, does it follow rarity, is it fooled by noise?"""
+    from surprise_memory.tools import doctor
+
+    run, how = parse_run(argv, "doctor", doctor_command.__doc__, Examination())
+    console = rich_console()
+    with console.status("examining") as status:
+        progress = lambda what, share: status.update(f"{what} {share:.0%}")  # noqa: E731
+        found = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
+    doctor.print_diagnosis(found, console)
+    how.out.mkdir(parents=True, exist_ok=True)
+    write_json(how.out / "doctor.json", dataclasses.asdict(found), allow_nan=False)
+    doctor.plot_diagnosis(found, how.out / "doctor.png")
+    console.print(f"Picture: {how.out / 'doctor.png'}")
+
+
+def _peek(argv: list[str], option: str) -> str | None:
+    """The value of an option that must be known before the others are parsed."""
+    for i, word in enumerate(argv):
+        if word == option and i + 1 < len(argv):
+            return argv[i + 1]
+        if word.startswith(option + "="):
+            return word.partition("=")[2]
+    return None
+
+
+COMMANDS: dict[str, Any] = {
+    "train": train_command,
+    "eval": commands.eval_command,
+    "envs": commands.envs_command,
+    "methods": commands.methods_command,
+    "doctor": doctor_command,
+    "bench": commands.bench_command,
+    "show": commands.show_command,
+    "play": commands.play_command,
+    "mnir": commands.mnir_command,
+    "inspect": commands.inspect_command,
+    "reproduce": commands.reproduce_command,
+    "report": commands.report_command,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; a user's mistake is one sentence and exit code 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if not argv or argv[0] in ("-h", "--help"):
+            print("surprise-memory: explore by the novelty of surprises instead of their size\n")
+            for name, command in COMMANDS.items():
+                print(f"  {name:9} {(command.__doc__ or '').splitlines()[0]}")
+            print("\nsurprise-memory COMMAND --help tells more.")
+            return 0
+        command = choose(COMMANDS, argv[0], "command")
+        if command in (train_command, doctor_command):
+            command(argv[1:])
+        else:
+            tyro.cli(command, args=argv[1:], prog=f"surprise-memory {argv[0]}")
+    except UserError as error:
+        print(f"surprise-memory: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stopped:
+        print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    return 0

@@ -1,0 +1,1 @@
+"""Networks, running statistics and pure formulas."""

@@ -1,0 +1,95 @@
+"""Networks: perceptrons, convolutions that know their input, a GRU over episodes, freezing; the size of an error."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from surprise_memory.errors import UserError
+
+SMALLEST = 7  # pixels that two 3x3 convolutions, one of stride 2, leave something of
+Activation = Callable[[], nn.Module]
+
+
+def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float = 2**0.5) -> nn.Linear | nn.Conv2d:
+    """Orthogonal weights, zero bias: what RND, its ports and the paper's code use."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def mlp(sizes: Sequence[int], activation: Activation, gain: float = 2**0.5) -> nn.Sequential:
+    """Linear layers with an activation between them; the output is linear."""
+    layers: list[nn.Module] = []
+    for width_in, width_out in pairwise(sizes):
+        layers += [orthogonal(nn.Linear(width_in, width_out), gain), activation()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Scale(nn.Module):
+    """Bytes to [0, 1], inside the network so that images stay uint8 until here; floats pass."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(..., C, H, W) to float."""
+        return image.float() / 255 if image.dtype == torch.uint8 else image
+
+
+def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, int]:
+    """The Nature-DQN convolutions for (C, H, W) images of 36 pixels and more, 3x3 ones below. Returns (net, width)."""
+    channels, height, width = shape
+    if min(height, width) < SMALLEST:
+        raise UserError(
+            f"Images are (channels, height, width) of at least {SMALLEST} x {SMALLEST} pixels, this is {tuple(shape)}: if its "
+            "channels are last, move them to the front."
+        )
+    plan = (
+        [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+        if min(height, width) >= 36
+        else [(32, 3, 2), (64, 3, 1)]
+    )
+    layers: list[nn.Module] = [Scale()]
+    for out, kernel, stride in plan:
+        layers += [orthogonal(nn.Conv2d(channels, out, kernel, stride)), activation()]
+        channels = out
+    net = nn.Sequential(*layers, nn.Flatten())
+    with torch.no_grad():
+        return net, int(net(torch.zeros(1, *shape)).shape[1])
+
+
+def is_image(shape: Sequence[int]) -> bool:
+    """Observations of rank 3 are (C, H, W) images; the environment layer makes sure of it. All others are vectors."""
+    return len(shape) == 3
+
+
+def freeze(net: nn.Module) -> nn.Module:
+    """No gradient, ever: for RND's target."""
+    return net.requires_grad_(False)
+
+
+def mean_error(error: Tensor, loss: str, weight: Tensor | None = None) -> Tensor:
+    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes, perhaps weighted."""
+    # The norm's gradient at zero is zero, not nan.
+    size = torch.linalg.vector_norm(error, dim=-1) if loss == "norm" else error.square().sum(-1)
+    return size.mean() if weight is None else (weight * size).mean()
+
+
+def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
+    """A GRU over time whose state is zero wherever an episode begins: x (T, B, I), first (T, B), h (B, H) to (T, B, H).
+
+    The cell's own formulas, with the inputs' half of the products done at once.
+    """
+    gates, states = F.linear(x, cell.weight_ih, cell.bias_ih), []
+    for gate, begins in zip(gates.unbind(0), first[..., None].unbind(0), strict=True):
+        h = h.masked_fill(
+            begins, 0.0
+        )  # and not times zero: the state of a row that never happened may be anything
+        reset_x, update_x, new_x = gate.chunk(3, 1)
+        reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
+        reset, update = torch.sigmoid(reset_x + reset_h), torch.sigmoid(update_x + update_h)
+        new = torch.tanh(new_x + reset * new_h)
+        h = new + update * (h - new)
+        states.append(h)
+    return torch.stack(states)

@@ -1,0 +1,108 @@
+"""One method on this machine, rollout by rollout, each beside its bare multiplications."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from surprise_memory.envs.miniworld import PREFIX as MINIWORLD
+from surprise_memory.errors import require
+from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.tools.bench.matmul_floor import jobs, products
+from surprise_memory.training.collect import RunnerState, collect
+from surprise_memory.training.config import RunConfig
+from surprise_memory.training.loop import build
+
+PARTS = ("env", "act", "bonus ask", "bonus learn", "agent learn")
+
+Clock = Callable[[], float]
+OnProgress = Callable[[str, float], None]
+
+
+def clock_for(run: RunConfig) -> Clock:
+    """CPU time where one thread of one process works at a time, wall time where several do."""
+    return time.perf_counter if run.threads > 1 or MINIWORLD in run.env else time.process_time
+
+
+class Meter:
+    """Stands in for a method of an object and adds up the seconds that its calls take."""
+
+    def __init__(self, thing: Any, method: str, clock: Clock) -> None:
+        self.inner, self.clock, self.spent = getattr(thing, method), clock, 0.0
+        setattr(thing, method, self)
+
+    def __call__(self, *args: Any, **words: Any) -> Any:
+        """The method, timed."""
+        began = self.clock()
+        result = self.inner(*args, **words)
+        self.spent += self.clock() - began
+        return result
+
+    def take(self) -> float:
+        """Seconds since the last take."""
+        spent, self.spent = self.spent, 0.0
+        return spent
+
+
+class Entrant:
+    """One method with its environments and networks, ready for one more lap: a rollout, then its bare multiplications."""
+
+    def __init__(self, run: RunConfig, clock: Clock) -> None:
+        self.run, self.clock = run, clock
+        self.env, self.agent, self.bonus = build(run)
+        self.loop = RunnerState.reset(self.env, self.bonus)
+        self.in_env = Meter(self.env, "step", clock)
+        self.asking = Meter(self.bonus, "forward", clock) if self.bonus is not None else None
+        self.work = [(job.times, products(job)) for job in jobs(run, self.agent.policy, self.bonus)]
+
+    def lap(self) -> dict[str, float]:
+        """Seconds of one rollout by part, its wall time, and the seconds of its multiplications (nan for images)."""
+        wall, began = time.perf_counter(), self.clock()
+        chunk, _ = collect(self.env, self.agent, self.loop, self.run.rollout)
+        collected, reward = self.clock(), None
+        if self.bonus is not None:
+            reward, _, self.loop.bonus_carry = self.bonus.absorb(chunk, self.loop.bonus_carry)
+        absorbed = self.clock()
+        self.agent.update(chunk, reward)
+        learnt, wall = self.clock(), time.perf_counter() - wall
+        env, ask = self.in_env.take(), self.asking.take() if self.asking else 0.0
+        seconds = (env, collected - began - env, ask, absorbed - collected - ask, learnt - absorbed)
+        return dict(zip(PARTS, seconds, strict=True)) | {"wall": wall, "matmul": self._multiply()}
+
+    def _multiply(self) -> float:
+        """Seconds of `work` alone."""
+        began = self.clock()
+        for times, triples in self.work:
+            for _ in range(times):
+                for a, b, out in triples:
+                    torch.mm(a, b, out=out)
+        return self.clock() - began if self.work else float("nan")
+
+    def key_log(self) -> KeyLog | None:
+        """The key log of one more rollout, where there is an M."""
+        if self.bonus is None:
+            return None
+        chunk, _ = collect(self.env, self.agent, self.loop, self.run.rollout)
+        log = self.bonus(chunk, self.loop.bonus_carry)[1].log
+        return log if isinstance(log, KeyLog) else None
+
+
+def taking_turns(
+    entrants: dict[str, Any], rollouts: int, threads: int, on_progress: OnProgress | None
+) -> dict[str, list[dict[str, float]]]:
+    """Laps of each, one after the other in every turn, after one to warm up."""
+    require(rollouts >= 1, "rollouts", rollouts, "at least 1")
+    tell, before = on_progress or (lambda what, share: None), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    laps: dict[str, list[dict[str, float]]] = {name: [] for name in entrants}
+    try:
+        for entrant in entrants.values():
+            entrant.lap()
+        for turn in range(rollouts):
+            for i, (name, entrant) in enumerate(entrants.items()):
+                tell(name, (turn + i / len(entrants)) / rollouts)
+                laps[name].append(entrant.lap())
+    finally:
+        torch.set_num_threads(before)
+    return laps

@@ -1,0 +1,69 @@
+"""Statistics of results; NumPy alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def mnir(reward: Array) -> Array:
+    """Mean-normalised intrinsic reward of one episode (T,): (r - mean) / std, 0 where all are equal (appendix C)."""
+    spread = reward.std()
+    return (reward - reward.mean()) / spread if spread > 1e-12 else np.zeros_like(reward)
+
+
+def smooth(values: Array, window: int) -> Array:
+    """Running mean over the last `window` values (T,), shorter at the start."""
+    total = np.cumsum(np.concatenate([[0.0], values]))
+    low = np.maximum(0, np.arange(1, len(values) + 1) - window)
+    means: Array = (total[1:] - total[low]) / (np.arange(1, len(values) + 1) - low)
+    return means
+
+
+def iqm(scores: Array) -> float:
+    """Interquartile mean: without the lowest and the highest quarter (rounded down), as rliable has it."""
+    ordered = np.sort(np.asarray(scores, float).ravel())
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def bootstrap(
+    strata: list[Array], statistic: Callable[[Array], float], resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """A 95 % percentile interval of a statistic over all scores, resampling the runs of each stratum (task) by themselves.
+
+    With one run in every stratum there is nothing to resample, and both ends are nan.
+    """
+    if all(len(runs) < 2 for runs in strata):
+        return float("nan"), float("nan")
+    rng = np.random.default_rng(seed)
+    picked = [
+        np.asarray(runs, float)[rng.integers(0, len(runs), (resamples, len(runs)))]
+        for runs in strata
+    ]
+    values = [statistic(row) for row in np.concatenate(picked, 1)]
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def cohens_d(better: Array, worse: Array) -> float:
+    """(mean - mean) / pooled std, with n - 1 in each; nan with fewer than two runs each, +-inf where nothing varies."""
+    a, b = np.asarray(better, float), np.asarray(worse, float)
+    if min(len(a), len(b)) < 2:
+        return float("nan")
+    pooled = ((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1)) / (len(a) + len(b) - 2)
+    return effect(float(a.mean() - b.mean()), float(pooled) ** 0.5)
+
+
+def effect(difference: float, spread: float) -> float:
+    """Difference / spread, where a spread of zero means all or nothing."""
+    if spread > 0:
+        return difference / spread
+    return 0.0 if difference == 0 else float(np.copysign(np.inf, difference))
+
+
+def human_normalised(score: float, random: float, human: float) -> float:
+    """0 plays as a random agent, 100 as a human."""
+    return 100 * (score - random) / (human - random)

@@ -1,0 +1,1 @@
+"""One run: collect, learn, evaluate, save."""

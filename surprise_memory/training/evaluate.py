@@ -1,0 +1,42 @@
+"""Evaluation: a fixed quota of episodes for each environment, with everything frozen."""
+
+from typing import Any
+
+import numpy as np
+
+from surprise_memory.bonus import Bonus
+from surprise_memory.envs import VecEnv
+from surprise_memory.training.collect import RunnerState, env_step
+
+
+def evaluate(
+    agent: Any, env: VecEnv, episodes: int, greedy: bool = False, bonus: Bonus | None = None
+) -> list[float]:
+    """Task returns of `episodes` whole episodes, unclipped; `bonus` is for agents that feel it while they act.
+
+    Every environment plays the same number (one more for the first few): taking the first that finish would favour short
+    ones. The agent's random stream is put back, so that evaluating in the middle of a run leaves no mark on it.
+    """
+    stream = agent.rng.get_state()
+    quota = np.full(env.num_envs, episodes // env.num_envs)
+    quota[: episodes % env.num_envs] += 1
+    finished: list[list[float]] = [[] for _ in quota]
+    returns, loop = np.zeros(env.num_envs), RunnerState.reset(env, bonus)
+    while any(len(done) < want for done, want in zip(finished, quota, strict=True)):
+        row = env_step(env, agent, loop, bonus, explore=False, greedy=greedy)
+        returns += row["reward"].numpy()
+        for b in np.flatnonzero((row["terminated"] | row["truncated"]).numpy()):
+            finished[b].append(float(returns[b]))
+            returns[b] = 0.0
+    agent.rng.set_state(stream)
+    return [value for done, want in zip(finished, quota, strict=True) for value in done[:want]]
+
+
+def summary(returns: list[float]) -> dict[str, object]:
+    """What eval.json holds."""
+    return {
+        "mean": float(np.mean(returns)),
+        "std": float(np.std(returns)),
+        "episodes": len(returns),
+        "returns": [round(value, 6) for value in returns],
+    }
