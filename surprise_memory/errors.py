@@ -2,7 +2,7 @@
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -27,13 +27,10 @@ def unknown(name: str, known: list[str], what: str) -> str:
     return f"Unknown {what} '{name}'.{hint}{allowed}"
 
 
-def register(table: dict[str, Item], name: str, entry: Item, what: str) -> None:
-    """Put someone else's entry into one of our tables, under a free name that can be spelt in a method."""
-    if not name.isidentifier():
-        raise UserError(f"'{name}' cannot name a {what}: use letters, digits and underscores.")
-    if name in table or name == "none":
-        raise UserError(f"There is a {what} '{name}' already: choose another name.")
-    table[name] = entry
+def one_of(value: str, allowed: Sequence[str], what: str) -> None:
+    """Refuse a word that is not among those allowed."""
+    if value not in allowed:
+        raise UserError(unknown(value, list(allowed), what))
 
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:

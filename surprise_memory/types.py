@@ -93,6 +93,8 @@ def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Ten
 
 def rebuild(empty: Any, saved: Any) -> Any:
     """`saved`, which went through `dataclasses.asdict`, in the dataclasses of `empty`."""
+    if isinstance(empty, dict):
+        return {name: rebuild(value, saved[name]) for name, value in empty.items()}
     if not is_dataclass(empty):
         return saved
     kind: Any = type(empty)

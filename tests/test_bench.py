@@ -16,8 +16,8 @@ from surprise_memory.memory.episodic import KeyLog
 from surprise_memory.tools import bench
 from surprise_memory.tools.bench import products, report
 from surprise_memory.tools.bench.timing import PARTS
-from surprise_memory.training.config import PRESETS
 from surprise_memory.training.loop import build
+from surprise_memory.training.presets import PRESETS
 
 
 @pytest.fixture(scope="module")

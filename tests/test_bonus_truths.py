@@ -65,7 +65,7 @@ def chunks(count, seed=0, plan=PLAN):
 def absorb_all(bonus, rollouts, carry=None):
     carry, rewards = carry or bonus.start(), []
     for chunk in rollouts:
-        reward, metrics, carry = bonus.absorb(chunk, carry)
+        reward, metrics, carry = bonus.train_on(chunk, carry)
         rewards.append(reward)
     return rewards, metrics, carry
 
@@ -101,7 +101,7 @@ def test_running_moments_are_numpy_over_everything_seen():
     rng, moments = np.random.default_rng(0), RunningMoments((3,))
     batches = [rng.normal(2.0, [1, 5, 0.1], size=(k, 3)) for k in (1, 40, 7, 200)]
     for batch in batches:
-        moments.absorb(torch.as_tensor(batch))
+        moments.update(torch.as_tensor(batch))
     everything, prior = (
         np.concatenate(batches),
         1e-4,
@@ -120,18 +120,18 @@ def test_running_moments_are_numpy_over_everything_seen():
 def test_running_moments_do_not_depend_on_how_the_data_is_cut():
     data = torch.randn(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 100
     a, b = RunningMoments((2,)), RunningMoments((2,))
-    a.absorb(data)
+    a.train_on(data)
     for part in data.split([1, 9, 50]):
-        b.absorb(part)
+        b.train_on(part)
     torch.testing.assert_close(a.var, b.var, rtol=1e-10, atol=0)
     torch.testing.assert_close(a.mean, b.mean, rtol=1e-12, atol=0)
 
 
 def test_an_empty_batch_changes_nothing():
     moments = RunningMoments((3,))
-    moments.absorb(torch.randn(5, 3))
+    moments.update(torch.randn(5, 3))
     before = state(moments)
-    moments.absorb(torch.empty(0, 3))
+    moments.update(torch.empty(0, 3))
     assert not differences(before, state(moments))
 
 
@@ -139,9 +139,9 @@ def test_momentum_forgets_the_past_at_its_rate():
     """Equal batches: each one leaves `momentum` of the distance to the new mean."""
     moments = RunningMoments(momentum=0.8)
     for _ in range(50):
-        moments.absorb(torch.full((10,), 3.0))
+        moments.update(torch.full((10,), 3.0))
     for k in range(1, 5):
-        moments.absorb(torch.full((10,), 7.0))
+        moments.update(torch.full((10,), 7.0))
         assert moments.mean.item() == pytest.approx(7 - 4 * 0.8**k)
 
 
@@ -149,7 +149,7 @@ def test_whitening_is_mean_and_std_per_feature_clipped_at_five():
     rng = np.random.default_rng(0)
     data = rng.normal([0, 10, -3], [1, 0.2, 30], size=(500, 3))
     whitener = ObsWhitener((3,))
-    whitener.absorb(torch.as_tensor(data))
+    whitener.update(torch.as_tensor(data))
     seen = rng.normal([0, 10, -3], [3, 0.2, 30], size=(4, 50, 3))
     want = ((seen - data.mean(0)) / data.std(0)).clip(-5, 5)
     got = whitener(torch.as_tensor(seen))
@@ -191,7 +191,7 @@ def test_the_scale_is_the_std_of_the_filtered_return_over_all_rollouts():
     rng, scaler, carry, seen = np.random.default_rng(0), RewardScaler(4, 0.9), np.zeros(4), []
     for length in (7, 2, 11):
         reward, valid = rng.random((length, 4)), rng.random((length, 4)) < 0.8
-        scaler.absorb(torch.as_tensor(reward), torch.as_tensor(valid))
+        scaler.update(torch.as_tensor(reward), torch.as_tensor(valid))
         R, carry = filter_by_hand(reward, valid, carry, 0.9)
         seen.append(R[valid])
     np.testing.assert_allclose(scaler.filtered, carry, rtol=1e-12)
@@ -205,7 +205,7 @@ def test_the_scale_is_the_std_of_the_filtered_return_over_all_rollouts():
 def test_a_constant_bonus_is_scaled_to_a_constant():
     """RLeXplore handed out the filtered return instead, which grows along the rollout."""
     scaler = RewardScaler(B, 0.99)
-    scaler.absorb(torch.full((T, B), 2.0), torch.ones(T, B, dtype=torch.bool))
+    scaler.update(torch.full((T, B), 2.0), torch.ones(T, B, dtype=torch.bool))
     scaled = scaler(torch.full((T, B), 2.0))
     assert scaled.unique().numel() == 1
     assert scaled[0, 0] > 0
@@ -225,7 +225,7 @@ def test_the_filter_goes_on_through_episode_ends_and_rollouts(method):
         assert chunk.done.any()
         carry = carry or bonus.start()
         raw, _, _ = bonus(chunk, carry)
-        _, _, carry = bonus.absorb(chunk, carry)
+        _, _, carry = bonus.train_on(chunk, carry)
         _, R = filter_by_hand(raw.double().numpy(), chunk.valid.numpy(), R, SMALL.gamma)
         np.testing.assert_allclose(bonus.scaler.filtered, R, rtol=1e-9)
 
@@ -233,40 +233,40 @@ def test_the_filter_goes_on_through_episode_ends_and_rollouts(method):
 def test_absorb_pays_with_yesterdays_whitening_and_todays_scale():
     bonus = make()
     first, second = chunks(2)
-    _, _, carry = bonus.absorb(first, bonus.start())
+    _, _, carry = bonus.train_on(first, bonus.start())
     raw, _, _ = bonus(second, carry)
-    reward, _, _ = bonus.absorb(second, carry)
+    reward, _, _ = bonus.train_on(second, carry)
     assert torch.equal(reward, bonus.scaler(raw))
-    assert bonus.see.moments.count.item() == pytest.approx(
+    assert bonus.model.obs_norm.moments.count.item() == pytest.approx(
         float(first.valid.sum() + second.valid.sum()), rel=1e-4
     )
 
 
 def test_the_very_first_rollout_is_whitened_with_itself():
     bonus, twin, (chunk,) = make(), make(), chunks(1)
-    twin.see.absorb(chunk.next_obs[chunk.valid])
+    twin.see.train_on(chunk.next_obs[chunk.valid])
     raw, _, _ = twin(chunk, twin.start())
-    reward, _, _ = bonus.absorb(chunk, bonus.start())
+    reward, _, _ = bonus.train_on(chunk, bonus.start())
     assert torch.equal(reward, bonus.scaler(raw))
-    assert not differences(state(bonus.see), state(twin.see))  # and only once
+    assert not differences(state(bonus.model.obs_norm), state(twin.see))  # and only once
 
 
 def test_a_warm_up_whitens_first_trains_and_fills_the_filter_but_leaves_the_reward_scale_alone():
     bonus, rollouts = make(), chunks(2)
-    scale, weights, R = state(bonus.scaler.moments), state(bonus.surprise), np.zeros(B)
+    scale, weights, R = state(bonus.scaler.moments), state(bonus.model.surprise), np.zeros(B)
     carry, seen = bonus.start(), 0
     for chunk in rollouts:
         twin = make()
         twin.load_state_dict(copy.deepcopy(bonus.state_dict()))
-        twin.see.absorb(chunk.next_obs[chunk.valid])
+        twin.see.train_on(chunk.next_obs[chunk.valid])
         raw, _, _ = twin(chunk, carry)
-        _, _, carry = bonus.absorb(chunk, carry, warmup=True)
+        _, _, carry = bonus.train_on(chunk, carry, warmup=True)
         _, R = filter_by_hand(raw.double().numpy(), chunk.valid.numpy(), R, SMALL.gamma)
         np.testing.assert_allclose(bonus.scaler.filtered, R, rtol=1e-6)
         seen += int(chunk.valid.sum())
-        assert bonus.see.moments.count.item() == pytest.approx(seen, rel=1e-4)
+        assert bonus.model.obs_norm.moments.count.item() == pytest.approx(seen, rel=1e-4)
     assert not differences(scale, state(bonus.scaler.moments))
-    assert differences(weights, state(bonus.surprise))
+    assert differences(weights, state(bonus.model.surprise))
 
 
 # --- what earns what --------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_what_was_seen_often_earns_less_than_what_is_new(method, seed):
         proportion=1.0,
     )
     for _ in range(4):
-        bonus.absorb(
+        bonus.train_on(
             chunk_of(known[torch.randint(4, (8, 4), generator=rng)], ("ssssssss",) * 4),
             bonus.start(),
         )
@@ -331,7 +331,7 @@ def trained_on_repeats(method, seed, read, rollouts, distinct=1):
                  epochs=4, minibatches=4, proportion=1.0)  # fmt: skip
     rng = torch.Generator().manual_seed(seed)
     for _ in range(rollouts):
-        bonus.absorb(rounds(32, distinct, rng), bonus.start())
+        bonus.train_on(rounds(32, distinct, rng), bonus.start())
     raw, _, _ = bonus(rounds(32, distinct, rng), bonus.start())
     return raw.unflatten(0, (4, distinct))
 
@@ -423,7 +423,7 @@ def lived_with(junk, method, warmup=False, **options):
         chunk = replace(
             chunk, next_obs=filled, obs=filled, reward=torch.where(hole, junk, chunk.reward)
         )
-        reward, metrics, carry = bonus.absorb(chunk, carry or bonus.start(), warmup)
+        reward, metrics, carry = bonus.train_on(chunk, carry or bonus.start(), warmup)
         assert hole.any()
         assert not reward[hole].any()
         rewards += [reward, metrics]
@@ -447,9 +447,9 @@ def test_not_even_nan_in_a_row_that_never_happened_reaches_anything(method):
 def test_a_chunk_in_which_nothing_happened_teaches_nothing():
     bonus = make()
     chunk, nothing = chunks(2)
-    _, _, carry = bonus.absorb(chunk, bonus.start())
+    _, _, carry = bonus.train_on(chunk, bonus.start())
     before = state(bonus)
-    reward, _, _ = bonus.absorb(replace(nothing, valid=torch.zeros_like(nothing.valid)), carry)
+    reward, _, _ = bonus.train_on(replace(nothing, valid=torch.zeros_like(nothing.valid)), carry)
     assert not reward.any()
     after = state(bonus)
     for changing in (before, after):
@@ -486,7 +486,7 @@ def test_any_number_of_environments_may_ask_but_only_its_own_teach():
         torch.testing.assert_close(bonus(alone, bonus.start(1))[0], raw[:, b : b + 1])
     before = state(bonus)
     with pytest.raises(UserError, match="3 environments, the chunk has 2"):
-        bonus.absorb(chunk, bonus.start(2))
+        bonus.train_on(chunk, bonus.start(2))
     assert not differences(before, state(bonus))
 
 
@@ -508,7 +508,7 @@ def test_step_and_update_pay_and_learn_as_a_whole_chunk_does(method):
         )  # the first two rollouts teach what is ordinary
         torch.testing.assert_close(torch.stack(steps), paid, rtol=1e-5, atol=1e-6)
         report = shell.update()
-        _, metrics, carry = whole.absorb(chunk, carry, warmup=i == 0)
+        _, metrics, carry = whole.train_on(chunk, carry, warmup=i == 0)
         assert not differences(state(shell), state(whole))
         assert report == metrics
 
@@ -731,7 +731,7 @@ def test_only_what_exceeds_the_expectation_is_paid():
     expected = (usual - trace.extras["expected"]).clamp(min=0)
     assert torch.equal(raw[chunk.valid], expected[chunk.valid]) and not raw[~chunk.valid].any()
     with torch.no_grad():
-        bonus.expectation.net[-1].bias.fill_(
+        bonus.model.stages["expect"].net[-1].bias.fill_(
             -1000
         )  # nothing is expected: everything is paid, and 1000 more
     assert (bonus(chunk, bonus.start())[0][chunk.valid] > 500).all()
@@ -759,7 +759,7 @@ def test_an_action_whose_outcome_is_always_new_is_soon_no_news():
 
     carry = bonus.start()
     for _ in range(40):
-        _, _, carry = bonus.absorb(chunk := rollout(), carry)
+        _, _, carry = bonus.train_on(chunk := rollout(), carry)
     raw, trace, _ = bonus(chunk, carry)
     watched, norm = chunk.action == 2, trace.surprise_norm
     assert norm[watched].mean() > 2 * norm[~watched].mean()
@@ -771,13 +771,13 @@ def test_the_expectation_learns_from_its_own_loss_alone():
     _, trace, _ = bonus(chunk, bonus.start())
     losses = bonus.losses(trace, chunk.valid_rows())
     losses["expect"].backward()
-    assert all(p.grad is not None for p in bonus.expectation.parameters())
-    assert all(p.grad is None for m in (bonus.surprise, bonus.memory) for p in m.parameters())
+    assert all(p.grad is not None for p in bonus.model.stages["expect"].parameters())
+    assert all(p.grad is None for m in (bonus.model.surprise, bonus.model.memory) for p in m.parameters())
     bonus.zero_grad()
     sum(
         loss for name, loss in bonus.losses(trace, chunk.valid_rows()).items() if name != "expect"
     ).backward()
-    assert all(p.grad is None for p in bonus.expectation.parameters())
+    assert all(p.grad is None for p in bonus.model.stages["expect"].parameters())
 
 
 def test_an_expectation_needs_to_know_the_actions():

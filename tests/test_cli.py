@@ -19,8 +19,8 @@ from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.errors import UserError
 from surprise_memory.training import checkpoint
 from surprise_memory.training.checkpoint import read_checkpoint
-from surprise_memory.training.config import PRESETS
 from surprise_memory.training.loop import train
+from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import RunDir
 
 DEBUG = ["--preset", "debug", "--steps", "256", "--eval-episodes", "2"]
@@ -71,8 +71,8 @@ def refused(capsys, *words):
         ([TOY, "--steps", "many"], "write it as 500000, 500k or 10M"),
         ([TOY, "--envs", "0"], "envs = 0"),
         ([TOY, "--seed", "-3"], "between 0 and"),
-        ([TOY, "--bonus.memory.slots", "0"], "memory slots N = 0"),
-        ([TOY, "--bonus.memory.width", "0"], "memory slot width d = 0"),
+        ([TOY, "--bonus.model.memory.slots", "0"], "memory slots N = 0"),
+        ([TOY, "--bonus.model.memory.width", "0"], "memory slot width d = 0"),
         ([TOY, "--bonus.loss", "nrom"], "Did you mean 'norm'"),
         ([TOY, "--method", "disagreement+sm"], "Did you mean 'disagreement'"),
         ([TOY, "--method", "disagreement", "--bonus.disagreement.ensemble", "1"], "ensemble = 1"),
@@ -92,9 +92,9 @@ def refused(capsys, *words):
         (["MontezumasRevenge"], "Did you mean 'MontezumaRevenge'"),
         (["MiniWorld-FourRoms-v0"], "Did you mean 'MiniWorld-FourRooms-v0'"),
         ([TOY, "--method", "none", "--ppo.ext-coef", "0"], "nothing is left to learn"),
-        ([TOY, "--bonus.memory.read", "cosin"], "choose one of"),
-        ([TOY, "--bonus.memory.w-hidden", "0"], "at least 1"),
-        ([TOY, "--bonus.power", "3"], "1 or 2"),
+        ([TOY, "--bonus.model.memory.read", "cosin"], "choose one of"),
+        ([TOY, "--bonus.model.memory.w-hidden", "0"], "at least 1"),
+        ([TOY, "--bonus.model.power", "3"], "1 or 2"),
         ([TOY, "--bonus.obs-norm", "white"], "Did you mean 'whiten'"),
         ([TOY, "--bonus.proportion", "1.5"], "at most 1"),
         ([TOY, "--bonus.gamma", "1"], "in [0, 1)"),
@@ -134,8 +134,8 @@ def test_unknown_command_names_the_nearest(capsys):
 def test_a_run_is_not_overwritten(capsys, run_dir):
     before = (run_dir / "metrics.jsonl").read_bytes()
     assert "add --resume" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir))
-    assert "bonus.power differ" in refused(
-        capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume", "--bonus.power", "2"
+    assert "bonus.model.power differ" in refused(
+        capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume", "--bonus.model.power", "2"
     )
     assert before == (run_dir / "metrics.jsonl").read_bytes()
     read_checkpoint(RunDir(run_dir))

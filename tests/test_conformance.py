@@ -9,7 +9,7 @@ from surprise_memory import BonusConfig, MemoryConfig, NGUConfig, UserError
 from surprise_memory.bonus.check import Broken, check_memory, check_surprise
 from surprise_memory.memory import MEMORIES, Memory
 from surprise_memory.surprise import SURPRISES, Surprise, register_surprise
-from surprise_memory.training.config import PRESETS
+from surprise_memory.training.presets import PRESETS
 
 SMALL = PRESETS["debug"]("none").bonus
 BOX = spaces.Box(-2, 3, (2,))

@@ -17,7 +17,7 @@ from surprise_memory.tools.doctor.examination import in_turn, side_by_side
 from surprise_memory.tools.doctor.report import lines, number
 from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
 from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
-from surprise_memory.training.config import PRESETS
+from surprise_memory.training.presets import PRESETS
 from surprise_memory.types import Chunk
 
 # --- the measures -----------------------------------------------------------------------------------------------------

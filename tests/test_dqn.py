@@ -16,8 +16,9 @@ from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import main
 from surprise_memory.envs import TMAZE, TOY, make_vec
 from surprise_memory.training.checkpoint import read_checkpoint
-from surprise_memory.training.config import PRESETS, RunConfig
+from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build, train
+from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import RunDir
 
 SMALL = ["--preset", "debug", "--steps", "512", "--eval-episodes", "2"]

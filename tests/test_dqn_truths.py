@@ -19,7 +19,7 @@ from torch import nn
 from surprise_memory import BonusConfig, Chunk, LWMConfig
 from surprise_memory.agents.dqn import DQN, DQNConfig, QNet, priorities
 from surprise_memory.agents.replay import Replay
-from surprise_memory.bonus.replay import ReplayedBonus
+from surprise_memory.bonus import ReplayTrainer
 from surprise_memory.envs import make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.nn.nets import run_gru
@@ -219,7 +219,7 @@ def test_a_drawn_sequence_is_what_was_lived(written):
             assert torch.equal(
                 column[0, i], (whole.columns() | whole.extras)[name][t + LENGTH - 1, b]
             ), name
-        assert torch.equal(drawn.opening[i], whole.extras["h"][t, b])
+        assert torch.equal(drawn.initial_state[i], whole.extras["h"][t, b])
     assert drawn.last.keys() >= {"obs", "first", "prev_action", "prev_reward"}
     # A block is gone when BLOCKS came after it; the newest has no block after it.
     assert set(found) == set(
@@ -271,7 +271,7 @@ def test_a_block_is_copied():
         assert torch.equal(
             drawn.chunk.next_obs[:, i], whole.next_obs[k * UNROLL : k * UNROLL + LENGTH - 1, b]
         )
-        assert torch.equal(drawn.opening[i], whole.extras["h"][k * UNROLL, b])
+        assert torch.equal(drawn.initial_state[i], whole.extras["h"][k * UNROLL, b])
 
 
 def test_draws_go_by_priority_to_the_power_alpha():
@@ -356,7 +356,7 @@ def same(one, other):
             other.chunk.columns() | other.chunk.extras | other.last,
         )
     ]
-    parts += [({"o": x.opening, "i": x.index, "w": x.weight} for x in (one, other))]
+    parts += [({"o": x.initial_state, "i": x.index, "w": x.weight} for x in (one, other))]
     return all(torch.equal(a[name], b[name]) for a, b in parts for name in a)
 
 
@@ -741,7 +741,7 @@ def counters(num_envs):
 @pytest.mark.parametrize("curious", [False, True])
 @pytest.mark.parametrize("random", [False, True])
 def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
-    """With unmoved weights: from the stored opening on, as if the whole episode had been read again from its beginning."""
+    """With unmoved weights: from the stored initial_state on, as if the whole episode had been read again from its beginning."""
     env, U = (
         world(B),
         7,
@@ -750,8 +750,8 @@ def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
     bonus = None
     if curious:
         config = BonusConfig(lwm=LWMConfig(n=3, inputs=4, hidden=5))
-        bonus = ReplayedBonus("lwm", env.obs_shape, B, config, 0, env.action_space)
-        bonus.scaler.absorb(torch.tensor([0.0, 2.0]))
+        bonus = ReplayTrainer("lwm", env.obs_shape, B, config, 0, env.action_space)
+        bonus.scaler.update(torch.tensor([0.0, 2.0]))
     env.action_space.seed(0)
     actor, loop, chunks = (
         RandomAgent(env, agent) if random else agent,
@@ -782,9 +782,9 @@ def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
     old, new = (
         {name: x[part] for name, x in past.items()} for part in (slice(BURN), slice(BURN, None))
     )
-    h = agent.burn_in_state(agent.net, old, drawn.opening)
+    h = agent.burn_in_state(agent.net, old, drawn.initial_state)
     q, _ = agent.net(new, h)
-    from_nothing = agent.burn_in_state(agent.net, old, torch.zeros_like(drawn.opening))
+    from_nothing = agent.burn_in_state(agent.net, old, torch.zeros_like(drawn.initial_state))
     mattered = 0
     for b in range(B):
         expected_q, expected_h = through(agent.net, whole, b, np.zeros(H))
@@ -808,7 +808,7 @@ def test_a_replayed_action_is_the_action_that_was_taken():
     space = spaces.Discrete(A, start=2)
     agent, whole = agent_of(space=space), life(3)
     config = BonusConfig(lwm=LWMConfig(n=3, inputs=4, hidden=5))
-    bonus = ReplayedBonus("lwm", (OBS,), B, config, 0, space)
+    bonus = ReplayTrainer("lwm", (OBS,), B, config, 0, space)
     whole = replace(
         whole, action=whole.action + 2, first=torch.ones_like(whole.first)
     )  # every step by itself
@@ -847,8 +847,8 @@ def errors(agent, drawn, r_int):
     reward = reward if r_int is None else reward + c.int_coef * r_int.double().numpy()
     found = np.zeros((c.unroll, chunk.shape[1]))
     for k in range(chunk.shape[1]):
-        online, _ = through(agent.net, rows, k, drawn.opening[k])
-        target, _ = through(agent.target, rows, k, drawn.opening[k])
+        online, _ = through(agent.net, rows, k, drawn.initial_state[k])
+        target, _ = through(agent.target, rows, k, drawn.initial_state[k])
         for i in range(c.unroll):
             t = c.burn_in + i
             total, factor = 0.0, 1.0
@@ -905,7 +905,7 @@ def doubled(agent, drawn, r_int):
     )
     last = {name: wide(x) for name, x in drawn.last.items()}
     drawn = replace(
-        drawn, chunk=Chunk(**columns, extras=extras), last=last, opening=drawn.opening.double()
+        drawn, chunk=Chunk(**columns, extras=extras), last=last, initial_state=drawn.initial_state.double()
     )
     return agent, drawn, None if r_int is None else r_int.double()
 
@@ -930,7 +930,7 @@ def test_the_batch_of_errors_has_every_case():
     """The two networks disagree about the best action, and windows end inside and behind them."""
     agent, drawn, _ = lesson()
     rows = {"obs": drawn.chunk.obs, "first": drawn.chunk.first} | drawn.chunk.extras
-    best, other = (net(rows, drawn.opening)[0].argmax(2) for net in (agent.net, agent.target))
+    best, other = (net(rows, drawn.initial_state)[0].argmax(2) for net in (agent.net, agent.target))
     assert (best != other).any()
     ends = drawn.chunk.done[BURN:].unfold(0, STEPS, 1)  # (UNROLL, K, STEPS)
     assert ends[..., 0].any()
@@ -941,12 +941,12 @@ def test_the_batch_of_errors_has_every_case():
 
 def test_nothing_is_learnt_from_the_burn_in_nor_from_the_target():
     agent, drawn, r_int = lesson()
-    obs, opening = drawn.chunk.obs.clone().requires_grad_(), drawn.opening.clone().requires_grad_()
+    obs, initial_state = drawn.chunk.obs.clone().requires_grad_(), drawn.initial_state.clone().requires_grad_()
     no = torch.zeros_like(drawn.chunk.first)  # one long episode
-    seen = replace(drawn, chunk=replace(drawn.chunk, obs=obs, first=no, valid=~no), opening=opening)
+    seen = replace(drawn, chunk=replace(drawn.chunk, obs=obs, first=no, valid=~no), initial_state=initial_state)
     agent.target.requires_grad_(True)
     agent.errors(seen, r_int).square().sum().backward()
-    assert opening.grad is None
+    assert initial_state.grad is None
     assert not obs.grad[:BURN].any()
     assert (
         obs.grad[BURN : BURN + UNROLL]

@@ -21,7 +21,7 @@ def stream(mode, T=60, B=2):
     env = Gymnasium("Counter-v0", B, 0, mode=mode)
     chunk, _ = collect(env, fakes.ByEye(), RunnerState.reset(env, None), T)
     bonus = Bonus("rnd+sm", env.obs_shape, B, SMALL)
-    torch.nn.init.ones_(bonus.memory.m.V)  # else M reads zero at the start
+    torch.nn.init.ones_(bonus.model.memory.m.V)  # else M reads zero at the start
     paid, _, _ = bonus(chunk, bonus.start())
     columns = (
         chunk.next_obs,

@@ -110,7 +110,7 @@ def travel(space, rng):
 def made(method, space=SPACES["discrete"], seed=0, shape=(OBS,), **config):
     """A float64 bonus that sees observations as they are, with weights that are nowhere zero."""
     bonus = Bonus(method, shape, B, BonusConfig(**config), seed, space)
-    bonus.see = torch.nn.Identity()
+    bonus.model.obs_norm = torch.nn.Identity()
     bonus.double()
     shake(bonus, np.random.default_rng(seed))
     return bonus
@@ -267,11 +267,11 @@ def test_every_weight_of_icm_learns(shape, detach):
         proportion=1.0,
     )
     bonus = Bonus("icm", shape, B, config, 0, spaces.Discrete(4))
-    before = {name: p.detach().clone() for name, p in bonus.named_parameters()}
+    before = {name: p.detach().clone() for name, p in bonus.model.named_parameters()}
     states = torch.randn(T, B, *shape, generator=torch.Generator().manual_seed(0))
-    bonus.absorb(successors(states), bonus.start())
+    bonus.train_on(successors(states), bonus.start())
     assert all(p.grad is not None and p.grad.any() for p in bonus.parameters())
-    assert not [name for name, p in bonus.named_parameters() if torch.equal(p, before[name])]
+    assert not [name for name, p in bonus.model.named_parameters() if torch.equal(p, before[name])]
 
 
 @pytest.mark.parametrize("method", ["icm", "ae", "disagreement", "ngu"])
@@ -281,7 +281,7 @@ def test_a_state_dict_holds_every_weight(method):
         Bonus(method, (OBS,), B, BonusConfig(), seed, spaces.Discrete(4)) for seed in (0, 1)
     )
     chunk = successors(torch.randn(T, B, OBS, generator=torch.Generator().manual_seed(0)))
-    bonus.absorb(chunk, bonus.start())
+    bonus.train_on(chunk, bonus.start())
     other.load_state_dict(bonus.state_dict())
     got, want = (x(chunk, x.start())[1] for x in (other, bonus))
     assert torch.equal(got.u, want.u)
@@ -346,7 +346,7 @@ def test_ae_surprise_is_the_reconstruction_minus_the_successor():
     bonus, rng = made("ae", ae=AEConfig(n, HIDDEN)), np.random.default_rng(0)
     chunk = travel(SPACES["discrete"], rng)
     _, trace, _ = bonus(chunk, bonus.start())
-    assert bonus.surprise.n == OBS
+    assert bonus.model.surprise.n == OBS
     for t, b in np.ndindex(T, B):
         x = chunk.next_obs[t, b].numpy()
         np.testing.assert_allclose(
@@ -369,7 +369,7 @@ def test_ae_reconstructs_the_whitened_and_clipped_observation():
     bonus = Bonus("ae", (OBS,), B, BonusConfig(ae=AEConfig(n, HIDDEN)))
     past, now = np.random.default_rng(0).normal(3.0, 4.0, size=(2, T, B, OBS)).astype(np.float32)
     now[2, 1, 4] = 500.0
-    bonus.absorb(successors(torch.as_tensor(past)), bonus.start())
+    bonus.train_on(successors(torch.as_tensor(past)), bonus.start())
     _, trace, _ = bonus(successors(torch.as_tensor(now)), bonus.start())
     flat = past.reshape(-1, OBS).astype(np.float64)
     x = np.clip((now - flat.mean(0)) / flat.std(0), -5, 5)
@@ -385,17 +385,17 @@ def test_ae_of_images_reconstructs_a_frozen_embedding():
         0, 256, (T, B, 1, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
     )
     _, trace, _ = bonus(successors(images), bonus.start())
-    x = bonus.surprise.embed(bonus.see(images.flatten(0, 1).float())).detach()
+    x = bonus.model.surprise.embed(bonus.model.obs_norm(images.flatten(0, 1).float())).detach()
     want = [perceptron(weights_of(bonus), "autoencoder", row, np.tanh) - row for row in x.numpy()]
     assert trace.u.shape == (T, B, n)
     np.testing.assert_allclose(trace.u.flatten(0, 1), want, rtol=1e-4, atol=1e-5)
-    before = [p.clone() for p in bonus.surprise.embed.parameters()]
-    bonus.absorb(successors(images), bonus.start())
-    assert all(p.grad is None and not p.requires_grad for p in bonus.surprise.embed.parameters())
+    before = [p.clone() for p in bonus.model.surprise.embed.parameters()]
+    bonus.train_on(successors(images), bonus.start())
+    assert all(p.grad is None and not p.requires_grad for p in bonus.model.surprise.embed.parameters())
     assert all(
-        torch.equal(p, q) for p, q in zip(bonus.surprise.embed.parameters(), before, strict=True)
+        torch.equal(p, q) for p, q in zip(bonus.model.surprise.embed.parameters(), before, strict=True)
     )
-    assert all(p.grad is not None and p.grad.any() for p in bonus.surprise.autoencoder.parameters())
+    assert all(p.grad is not None and p.grad.any() for p in bonus.model.surprise.autoencoder.parameters())
 
 
 # --- Disagreement --------------------------------------------------------------------------------------------------------
@@ -513,18 +513,18 @@ def test_disagreement_features_are_frozen_and_every_model_learns():
         0,
         spaces.Discrete(4),
     )
-    before = {name: p.detach().clone() for name, p in bonus.named_parameters()}
-    bonus.absorb(
+    before = {name: p.detach().clone() for name, p in bonus.model.named_parameters()}
+    bonus.train_on(
         successors(torch.randn(T, B, OBS, generator=torch.Generator().manual_seed(0))),
         bonus.start(),
     )
-    for name, p in bonus.surprise.phi.named_parameters():
+    for name, p in bonus.model.surprise.phi.named_parameters():
         assert (
             p.grad is None
             and not p.requires_grad
             and torch.equal(p, before[f"surprise.phi.{name}"])
         )
-    for name, p in bonus.surprise.models.named_parameters():
+    for name, p in bonus.model.surprise.models.named_parameters():
         assert all(
             not torch.equal(mine, old)
             for mine, old in zip(p, before[f"surprise.models.{name}"], strict=True)
@@ -539,7 +539,7 @@ def test_models_that_agree_pay_nothing(models):
     chunk = successors(torch.randn(T, B, OBS, generator=torch.Generator().manual_seed(0)))
     assert (bonus(chunk, bonus.start())[0] > 1e-3).all()
     with torch.no_grad():
-        for p in bonus.surprise.models.parameters():
+        for p in bonus.model.surprise.models.parameters():
             p.copy_(p[:1].clone().expand_as(p))
     assert bonus(chunk, bonus.start())[0].max() < 1e-12
 

@@ -1,4 +1,4 @@
-"""The latent world model, its whitening and what ReplayedBonus makes of it, against NumPy and plain loops in float64."""
+"""The latent world model, its whitening and what ReplayTrainer makes of it, against NumPy and plain loops in float64."""
 
 import copy
 from collections import deque
@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from surprise_memory import Bonus, BonusConfig, Chunk, LWMConfig, MemoryConfig
-from surprise_memory.bonus.replay import ReplayedBonus
+from surprise_memory.bonus import ReplayTrainer
 from surprise_memory.nn.normalise import Standardiser
 from surprise_memory.surprise import LWM, Actions
 from surprise_memory.surprise.lwm import roll, whiten
@@ -140,13 +140,13 @@ def inputs_of(chunk):
     }
 
 
-def bonus_of(method="lwm+sm", kind=ReplayedBonus, seed=0, num_envs=K, **options):
+def bonus_of(method="lwm+sm", kind=ReplayTrainer, seed=0, num_envs=K, **options):
     """In float64, seeing states as they are; V is born zero, and biases, and so everything is shaken."""
     memory = MemoryConfig(**{"slots": N, "width": d, "w_hidden": WIDE} | options.pop("memory", {}))
     config = BonusConfig(memory=memory, lwm=LWMConfig(n, INPUTS, HIDDEN), **options)
     bonus = kind(method, (OBS,), num_envs, config, seed, spaces.Discrete(A)).double()
-    bonus.see = nn.Identity()
-    bonus.see.absorb = lambda obs: None
+    bonus.model.obs_norm = nn.Identity()
+    bonus.model.obs_norm.absorb = lambda obs: None
     return shake(bonus, seed)
 
 
@@ -275,17 +275,17 @@ def test_neighbours_are_rolled_apart_and_vectors_are_not():
 
 def test_the_encoder_of_images_has_the_sizes_of_the_paper():
     """Convolutions 32/8/4, 64/4/2, 64/3/1 and one linear layer to 32, on bytes / 128 - 1."""
-    bonus = ReplayedBonus("lwm", (1, 84, 84), 1, action_space=spaces.Discrete(A))
-    layers = [m for m in bonus.surprise.encoder.modules() if isinstance(m, nn.Conv2d)]
+    bonus = ReplayTrainer("lwm", (1, 84, 84), 1, action_space=spaces.Discrete(A))
+    layers = [m for m in bonus.model.surprise.encoder.modules() if isinstance(m, nn.Conv2d)]
     assert [(m.out_channels, m.kernel_size[0], m.stride[0]) for m in layers] == [
         (32, 8, 4),
         (64, 4, 2),
         (64, 3, 1),
     ]
     assert [
-        m.out_features for m in bonus.surprise.encoder.modules() if isinstance(m, nn.Linear)
+        m.out_features for m in bonus.model.surprise.encoder.modules() if isinstance(m, nn.Linear)
     ] == [32]
-    assert bonus.see(torch.tensor([0, 64, 255], dtype=torch.uint8)).tolist() == [
+    assert bonus.model.obs_norm(torch.tensor([0, 64, 255], dtype=torch.uint8)).tolist() == [
         -1.0,
         -0.5,
         0.9921875,
@@ -337,7 +337,7 @@ def test_it_does_not_matter_where_a_sequence_is_cut(cuts):
 
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("kind", [Bonus, ReplayedBonus])
+@pytest.mark.parametrize("kind", [Bonus, ReplayTrainer])
 @pytest.mark.parametrize("method", ["lwm", "lwm+sm", "lwm+m"])
 def test_nor_does_it_to_a_bonus(kind, method, cuts):
     bonus, chunk = bonus_of(method, kind), experience()
@@ -455,7 +455,7 @@ def read(k, M, how):
 def novelty(bonus, chunk, how):
     """{(t, k): reward}: one sequence after the other with a queue of at most N keys, empty at first and at every `first`."""
     w, queue, found = numbers(bonus), deque(maxlen=N), {}
-    u_of = surprises(numbers(bonus.surprise), chunk)
+    u_of = surprises(numbers(bonus.model.surprise), chunk)
     for k in range(chunk.shape[1]):
         queue.clear()
         for t in range(T):
@@ -500,7 +500,7 @@ def test_the_comparison_of_memories_has_teeth():
     right, _, carry = bonus(chunk, bonus.start())
     began_full, _, _ = bonus(chunk, carry)
     deaf, _, _ = bonus(replace(chunk, first=torch.zeros_like(chunk.first)), bonus.start())
-    bonus.memory.m.slots = N - 1
+    bonus.model.memory.m.slots = N - 1
     short, _, _ = bonus(chunk, bonus.start())
     for wrong in (began_full, deaf, short):
         assert (wrong - right)[chunk.valid].abs().max() > 1e-3
@@ -541,7 +541,7 @@ def test_sequences_leave_the_encoder_alone_and_pairs_all_the_rest():
 
 def gradient(bonus, chunk, weight):
     bonus.learn(chunk, weight)
-    return {name: p.grad.clone() for name, p in bonus.named_parameters() if p.grad is not None}
+    return {name: p.grad.clone() for name, p in bonus.model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("method", ["lwm", "lwm+sm"])
@@ -580,7 +580,7 @@ def test_every_loss_is_weighted_alike():
         assert min(one, two, three) > 1e-3
         assert mixed == pytest.approx(0.2 * one + two + 0.7 * three, rel=1e-6)
     # and each is the sum of its own steps that happened
-    sizes = {step: u @ u for step, u in surprises(numbers(bonus.surprise), chunk).items()}
+    sizes = {step: u @ u for step, u in surprises(numbers(bonus.model.surprise), chunk).items()}
     totals = [sum(x for (_, k), x in sizes.items() if k == column) for column in range(K)]
     assert not chunk.valid.all()
     assert [r["losses/surprise"] / totals[k] for k, r in enumerate(reports[:3])] == pytest.approx(
@@ -617,11 +617,11 @@ def test_rows_that_never_happened_reach_nothing(method, junk):
 def test_the_standardiser_by_hand():
     scaler = Standardiser()
     assert scaler(torch.tensor([5.0, -5.0])).tolist() == [0.0, 0.0]  # nothing is known
-    scaler.absorb(torch.tensor([]))
+    scaler.update(torch.tensor([]))
     assert scaler(torch.tensor([5.0])).tolist() == [0.0]
-    scaler.absorb(torch.tensor([1.0, 3.0]))  # m = 2, s = 1
+    scaler.update(torch.tensor([1.0, 3.0]))  # m = 2, s = 1
     assert scaler(torch.tensor([2.0, 5.0, 0.5])).tolist() == [0.0, 3.0, -1.5]
-    scaler.absorb(
+    scaler.update(
         torch.tensor([6.0, 18.0, 12.0, 12.0])
     )  # its mean is 12, its std sqrt(72 / 4) = 4.242641
     m, s = (2 + 12) / 2, (1 + 18**0.5) / 2  # plain averages until there are a thousand batches
@@ -631,29 +631,29 @@ def test_the_standardiser_by_hand():
         [10, -10, 9.9, -10], rel=1e-5
     )
     before = scaler.mean.item(), scaler.std.item()
-    scaler.absorb(torch.tensor([]))
+    scaler.update(torch.tensor([]))
     assert (scaler.mean.item(), scaler.std.item()) == before
     for batches, rate in ((998, 1 / 999), (999, 0.001), (5000, 0.001)):
         scaler.mean.fill_(2.0)
         scaler.spread.fill_(1.0)
         scaler.batches.fill_(batches)
-        scaler.absorb(torch.tensor([6.0, 18.0, 12.0, 12.0]))
+        scaler.update(torch.tensor([6.0, 18.0, 12.0, 12.0]))
         expected = 2 + rate * (12 - 2), 1 + rate * (18**0.5 - 1)
         assert (scaler.mean.item(), scaler.std.item()) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_standardiser_is_saved():
     scaler, twin = Standardiser(), Standardiser()
-    scaler.absorb(torch.tensor([1.0, 3.0]))
+    scaler.update(torch.tensor([1.0, 3.0]))
     twin.load_state_dict(scaler.state_dict())
     for one in (scaler, twin):
-        one.absorb(torch.tensor([7.0, 9.0]))
+        one.train_on(torch.tensor([7.0, 9.0]))
     assert twin(torch.tensor([4.0])).item() == scaler(torch.tensor([4.0])).item() != 0.0
 
 
 def test_constant_rewards_are_worth_nothing():
     scaler = Standardiser()
-    scaler.absorb(torch.full((5,), 3.0))
+    scaler.update(torch.full((5,), 3.0))
     assert scaler(torch.tensor([3.0])).tolist() == [0.0]
     assert scaler(torch.tensor([4.0, 2.0])).tolist() == [10.0, -10.0]
 

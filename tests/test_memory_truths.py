@@ -231,12 +231,12 @@ def test_one_update_moves_v_and_w_the_second_moves_q_too():
     bonus = Bonus("rnd+sm", (4,), B, config)
     x, no = torch.randn(6, B, 4, generator=torch.Generator().manual_seed(0)), flags(6)
     chunk = Chunk(x, no.long(), no.float(), x, no, no, no, ~no, {})
-    born = {name: p.clone() for name, p in bonus.memory.named_parameters()}
-    bonus.absorb(chunk, bonus.start())
-    moved = {name for name, p in bonus.memory.named_parameters() if not torch.equal(p, born[name])}
+    born = {name: p.clone() for name, p in bonus.model.memory.named_parameters()}
+    bonus.train_on(chunk, bonus.start())
+    moved = {name for name, p in bonus.model.memory.named_parameters() if not torch.equal(p, born[name])}
     assert moved == born.keys() - {"m.Q"}
-    bonus.absorb(chunk, bonus.start())
-    assert not torch.equal(bonus.memory.m.Q, born["m.Q"])
+    bonus.train_on(chunk, bonus.start())
+    assert not torch.equal(bonus.model.memory.m.Q, born["m.Q"])
 
 
 @pytest.mark.parametrize("name", ["w", "sm"])

@@ -26,7 +26,7 @@ from surprise_memory import (
 )
 from surprise_memory.memory import Counts
 from surprise_memory.nn.normalise import RunningMoments
-from surprise_memory.surprise.ngu import episodic_knn, episodic_reward, lifelong_factor, nearest
+from surprise_memory.stages.episodic import episodic_knn, episodic_reward, lifelong_factor, nearest
 
 T, B, p, k, CAPACITY, OBS, n = 23, 3, 2, 4, 6, 7, 5
 CUTS = {"one-chunk": [23], "two": [13, 10], "uneven": [5, 1, 11, 6], "step-by-step": [1] * 23}
@@ -299,8 +299,8 @@ def ngu(weights, chunk, e, d_mean, e_mean, e_std, bug=None):
 def knows(bonus, d_mean, e_mean, e_std):
     """Give a bonus these statistics."""
     for found, mean, var in (
-        (bonus.surprise.distance, d_mean, 1.0),
-        (bonus.surprise.error, e_mean, e_std**2),
+        (bonus.model.surprise.distance, d_mean, 1.0),
+        (bonus.model.surprise.error, e_mean, e_std**2),
     ):
         found.mean.fill_(mean)
         found.var.fill_(var)
@@ -337,7 +337,7 @@ def test_a_wrong_episodic_memory_would_be_seen_in_the_reward():
 
 def test_ngu_with_a_memory_pays_for_novelty_in_alpha_and_keeps_r_epi():
     (plain, chunk, _), (bonus, _, _) = explorer(), explorer("ngu+sm")
-    bonus.surprise.load_state_dict(plain.surprise.state_dict())
+    bonus.model.surprise.load_state_dict(plain.surprise.state_dict())
     novelty = np.linalg.norm(bonus(chunk, bonus.start())[1].v.numpy(), axis=-1)
     known = 1.5, np.median(novelty[chunk.valid]), 0.7
     knows(plain, *known)
@@ -388,7 +388,7 @@ def test_ngu_inverse_loss_is_the_cross_entropy_of_the_action():
 
 
 def statistics(bonus):
-    parts = bonus.surprise.distance, bonus.surprise.error
+    parts = bonus.model.surprise.distance, bonus.model.surprise.error
     return [float(x) for part in parts for x in (part.mean, part.var, part.count)]
 
 
@@ -415,11 +415,11 @@ def test_an_absorbed_rollout_is_paid_with_the_statistics_of_those_before():
             np.concatenate(errors).mean(),
             np.concatenate(errors).std(),
         )
-        reward, _, carry = bonus.absorb(rollout, carry)
+        reward, _, carry = bonus.train_on(rollout, carry)
         found = (
-            bonus.surprise.distance.mean,
-            bonus.surprise.error.mean,
-            bonus.surprise.error.var.sqrt(),
+            bonus.model.surprise.distance.mean,
+            bonus.model.surprise.error.mean,
+            bonus.model.surprise.error.var.sqrt(),
         )
         np.testing.assert_allclose([float(x) for x in found], after, rtol=1e-5)
         want = ngu(weights, rollout, e, *(known or after))[0]
@@ -430,7 +430,7 @@ def test_an_absorbed_rollout_is_paid_with_the_statistics_of_those_before():
 def test_a_warm_up_measures_distances_and_not_errors():
     bonus, chunk, _ = explorer()
     before = statistics(bonus)
-    bonus.absorb(chunk, bonus.start(), warmup=True)
+    bonus.train_on(chunk, bonus.start(), warmup=True)
     after = statistics(bonus)
     assert after[:3] != before[:3]
     assert after[3:] == before[3:]
@@ -449,7 +449,7 @@ def test_rows_that_never_happened_leave_ngu_finite():
     assert not chunk.valid.all()
     carry = bonus.start()
     for rollout in (chunk, outing(rng)):
-        reward, _, carry = bonus.absorb(rollout, carry)
+        reward, _, carry = bonus.train_on(rollout, carry)
         assert reward.isfinite().all()
     assert np.isfinite(statistics(bonus)).all()
 
@@ -534,7 +534,7 @@ def counted(memory, u, first, valid, cuts, absorb=False):
     carry, paid = memory.start(B), []
     for x, f, ok in pieces(cuts, u, first, valid):
         v, _, log, carry = memory(x, f, ok, carry)
-        carry = memory.absorb(log, ok, carry) if absorb else carry
+        carry = memory.commit(log, ok, carry) if absorb else carry
         paid.append(v.squeeze(-1))
     return torch.cat(paid)
 
@@ -596,12 +596,12 @@ def test_absorb_counts_each_row_once():
     carry, tables = bonus.start(), {}
     for _ in range(3):
         raw, trace, _ = bonus(chunk, carry)
-        want = tally(trace.u.numpy(), chunk.first, chunk.valid, bonus.memory.G.numpy(), tables)
+        want = tally(trace.u.numpy(), chunk.first, chunk.valid, bonus.model.memory.G.numpy(), tables)
         np.testing.assert_allclose(raw, want, rtol=1e-6)
-        reward, _, carry = bonus.absorb(chunk, carry)
+        reward, _, carry = bonus.train_on(chunk, carry)
         np.testing.assert_allclose(reward, 0.5 * want / float(bonus.scaler.std), rtol=1e-5)
     assert sum(tables[0].values()) == 3 * chunk.valid.sum()
-    assert bonus.memory.get_extra_state()["visits"].sum() == 3 * chunk.valid.sum()
+    assert bonus.model.memory.get_extra_state()["visits"].sum() == 3 * chunk.valid.sum()
 
 
 def test_steps_and_an_update_count_each_row_once():
@@ -621,14 +621,14 @@ def test_steps_and_an_update_count_each_row_once():
                 chunk.valid[t],
             )
         bonus.update()
-    assert bonus.memory.get_extra_state()["visits"].sum() == 2 * chunk.valid.sum()
+    assert bonus.model.memory.get_extra_state()["visits"].sum() == 2 * chunk.valid.sum()
 
 
 def test_beta_comes_after_the_scale():
     one, two = (shopper(counts=CountsConfig(9, beta)) for beta in (0.5, 1.0))
     (bonus, chunk), (other, _) = one, two
     assert torch.equal(bonus(chunk, bonus.start())[0], other(chunk, other.start())[0])
-    single, double = (x.absorb(chunk, x.start())[0] for x in (bonus, other))
+    single, double = (x.train_on(chunk, x.start())[0] for x in (bonus, other))
     assert single.any()
     assert torch.equal(2 * single, double)
     raw = bonus(chunk, bonus.start())[0]
@@ -637,7 +637,7 @@ def test_beta_comes_after_the_scale():
 
 def test_the_table_survives_a_checkpoint():
     bonus, chunk = shopper()
-    bonus.absorb(chunk, bonus.start())
+    bonus.train_on(chunk, bonus.start())
     file = io.BytesIO()
     torch.save(bonus.state_dict(), file)
     file.seek(0)
@@ -646,7 +646,7 @@ def test_the_table_survives_a_checkpoint():
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other(chunk, other.start())[0], bonus(chunk, bonus.start())[0])
     for x in (bonus, other):
-        x.absorb(chunk, x.start())
+        x.train_on(chunk, x.start())
     assert torch.equal(other(chunk, other.start())[0], bonus(chunk, bonus.start())[0])
 
 

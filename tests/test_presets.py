@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
-from surprise_memory.training.config import PRESETS
+from surprise_memory.training.presets import PRESETS
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def world(memory, power=1, loss="norm", seed=0, **options):
     memory_config = MemoryConfig(slots=N, width=d, w_hidden=HIDDEN, loss=loss, **options)
     config = BonusConfig(RNDConfig(n, 8), memory_config, power=power, loss=loss)
     bonus = Bonus("rnd" if memory == "none" else f"rnd+{memory}", (OBS,), B, config, seed=seed)
-    bonus.see = torch.nn.Identity()
+    bonus.model.obs_norm = torch.nn.Identity()
     bonus.double()
     shake(bonus, rng)  # V is born zero and biases too: neither would matter
     states = rng.normal(size=(len(BEFORE[0]) + T, B, OBS))
@@ -184,12 +184,12 @@ def shake(bonus, rng):
 
 
 def weights_of(bonus):
-    return {name: p.detach().numpy().copy() for name, p in bonus.named_parameters()}
+    return {name: p.detach().numpy().copy() for name, p in bonus.model.named_parameters()}
 
 
 def grads(bonus, loss):
     """{name: gradient or None} of every parameter that learns."""
-    named = {name: p for name, p in bonus.named_parameters() if p.requires_grad}
+    named = {name: p for name, p in bonus.model.named_parameters() if p.requires_grad}
     if not loss.requires_grad:
         return dict.fromkeys(named)
     return dict(
@@ -268,7 +268,7 @@ def test_the_rollout_above_reads_empty_partial_full_and_wrapped_memories():
 
 def test_read_out_stays_in_key_space_without_v():
     bonus, _, _, _, trace, seen, _ = world("sm", project_back=False)
-    assert bonus.memory.m.V is None
+    assert bonus.model.memory.m.V is None
     assert trace.q.shape == (T, B, d + n)
     for (t, b), (_, q, v, _) in seen.items():
         np.testing.assert_allclose(trace.q[t, b], q, rtol=1e-7, atol=1e-12)
@@ -362,7 +362,7 @@ def test_l_w_never_reaches_the_generator(memory, attach, m_trains_surprise):
 def test_with_v_zero_l_m_moves_v_first_and_q_from_then_on(loss):
     bonus, _, _, _, trace, seen, _ = world("m", loss=loss)
     rows = torch.tensor([t * B + b for t, b in seen])
-    V = bonus.memory.m.V
+    V = bonus.model.memory.m.V
     torch.nn.init.zeros_(V)
     assert reached(bonus, bonus.losses(trace, rows)["m"]) == {"V"}
     V.data -= 1e-3 * torch.autograd.grad(bonus.losses(trace, rows)["m"], V)[0]
@@ -377,16 +377,16 @@ def test_v_is_born_zero_and_q_with_orthonormal_columns():
 
 def test_the_target_network_never_has_a_gradient_and_never_moves():
     bonus = Bonus("rnd+sm", (OBS,), B, BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d), lr=0.1))
-    target = bonus.surprise.target
+    target = bonus.model.surprise.target
     before = [p.clone() for p in target.parameters()]
-    predictor = [p.clone() for p in bonus.surprise.predictor.parameters()]
+    predictor = [p.clone() for p in bonus.model.surprise.predictor.parameters()]
     states = np.random.default_rng(0).normal(size=(T, B, OBS)).astype(np.float32)
-    bonus.absorb(chunk_of(states, ROLLOUT, [True] * B), bonus.start())
+    bonus.train_on(chunk_of(states, ROLLOUT, [True] * B), bonus.start())
     assert all(p.grad is None and not p.requires_grad for p in target.parameters())
     assert all(torch.equal(p, q) for p, q in zip(target.parameters(), before, strict=True))
     assert not any(
         torch.equal(p, q)
-        for p, q in zip(bonus.surprise.predictor.parameters(), predictor, strict=True)
+        for p, q in zip(bonus.model.surprise.predictor.parameters(), predictor, strict=True)
     )
 
 
@@ -394,8 +394,8 @@ def test_the_target_network_never_has_a_gradient_and_never_moves():
 def test_q_learns_in_absorb_only_if_train_q(train_q):
     config = BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d, train_q=train_q), memory_lr=0.1)
     bonus = Bonus("rnd+sm", (OBS,), B, config)
-    Q, V = bonus.memory.m.Q.clone(), bonus.memory.m.V.clone()
+    Q, V = bonus.model.memory.m.Q.clone(), bonus.model.memory.m.V.clone()
     states = np.random.default_rng(0).normal(size=(T, B, OBS)).astype(np.float32)
-    bonus.absorb(chunk_of(states, ROLLOUT, [True] * B), bonus.start())
-    assert torch.equal(bonus.memory.m.Q, Q) is not train_q
-    assert not torch.equal(bonus.memory.m.V, V)
+    bonus.train_on(chunk_of(states, ROLLOUT, [True] * B), bonus.start())
+    assert torch.equal(bonus.model.memory.m.Q, Q) is not train_q
+    assert not torch.equal(bonus.model.memory.m.V, V)

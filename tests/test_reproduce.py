@@ -21,7 +21,7 @@ from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
 from surprise_memory.reproduce.local import Board, Live, hours, run_local, settle
 from surprise_memory.reproduce.report.gather import gather
 from surprise_memory.reproduce.report.tables import MISSING, human_table, number, tables
-from surprise_memory.training.config import PRESETS
+from surprise_memory.training.presets import PRESETS
 
 CHROMIUM = Path("/usr/bin/chromium")
 TINY = Grid(
@@ -75,18 +75,18 @@ def test_table_1_is_the_papers():
 
 def test_options_reach_the_run_and_change_its_name():
     run = PRESETS["debug"](TOY)
-    other = with_options(run, {"bonus.memory.slots": 7, "ppo.lr": 0.5})
-    assert (other.bonus.memory.slots, other.ppo.lr, other.bonus.memory.width) == (
+    other = with_options(run, {"bonus.model.memory.slots": 7, "ppo.lr": 0.5})
+    assert (other.bonus.model.memory.slots, other.ppo.lr, other.bonus.model.memory.width) == (
         7,
         0.5,
-        run.bonus.memory.width,
+        run.bonus.model.memory.width,
     )
     assert digest(run) != digest(other) and digest(run) == digest(
         dataclasses.replace(run, threads=2, save_minutes=9.0)
     )
     assert digest(run) != digest(dataclasses.replace(run, seed=1))
     sizes = {
-        (c.run.bonus.memory.slots, c.run.bonus.memory.width)
+        (c.run.bonus.model.memory.slots, c.run.bonus.model.memory.width)
         for c in cells("ablation-size", "full", Path("x"))
     }
     assert sizes == {(32, 4), (128, 16), (1024, 64)}

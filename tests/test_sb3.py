@@ -107,7 +107,7 @@ def test_a_reset_in_the_middle_gives_up_what_was_remembered_of_the_episode():
     walk(env, 5)
     env.reset()
     walk(env, 1)
-    firsts = torch.cat([row.first for row in env.bonus.shell.rows])
+    firsts = torch.cat([row.first for row in env.bonus.steps.rows])
     assert firsts.tolist() == [[True, True]] + [[False, False]] * 4 + [[True, True]]
 
 
@@ -130,7 +130,7 @@ def test_images_are_turned_and_other_observations_refused():
     env = SurpriseVecEnv(DummyVecEnv([Picture]), every=4, config=SMALL)
     env.reset()
     walk(env, 3)
-    seen = env.bonus.shell.rows[0].next_obs
+    seen = env.bonus.steps.rows[0].next_obs
     assert (
         seen.shape == (1, 1, 3, 36, 40) and (seen[0, 0, 1, 0] == 7).all() and seen.sum() == 7 * 40
     )

@@ -123,7 +123,7 @@ def test_runs_of_other_settings_have_other_labels():
     import dataclasses
 
     from surprise_memory.cli.commands import setting
-    from surprise_memory.training.config import PRESETS
+    from surprise_memory.training.presets import PRESETS
 
     run = dataclasses.replace(PRESETS["default"](TV), method="lwm+sm")
     dqn, read = dataclasses.replace(run.dqn, int_coef=0.03), dataclasses.replace(run.bonus, power=2)

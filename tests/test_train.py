@@ -19,9 +19,10 @@ from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.training.checkpoint import read_checkpoint, restore
-from surprise_memory.training.config import PRESETS, RunConfig, from_dict
+from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.evaluate import evaluate
 from surprise_memory.training.loop import RunnerState, build, collect, train, warm_up
+from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import RunDir
 
 
@@ -219,12 +220,12 @@ def test_evaluation_gives_every_environment_the_same_number_of_episodes():
 def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():
     run = small(warmup_rollouts=3)
     env, agent, bonus = build(run)
-    weights = bonus.memory.w.encode.weight.clone()
+    weights = bonus.model.memory.w.encode.weight.clone()
     warm_up(run, env, agent, bonus, loop := RunnerState.reset(env, bonus))
     assert loop.steps == 3 * run.envs * run.rollout
-    assert bonus.scaler.moments.count < 1 < bonus.see.moments.count
+    assert bonus.scaler.moments.count < 1 < bonus.model.obs_norm.moments.count
     assert bonus.scaler.filtered.abs().min() > 0  # the filter has climbed
-    assert not torch.equal(weights, bonus.memory.w.encode.weight)
+    assert not torch.equal(weights, bonus.model.memory.w.encode.weight)
 
 
 @pytest.mark.parametrize("name", list(PRESETS))

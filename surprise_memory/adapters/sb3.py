@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from surprise_memory.bonus import Bonus
-from surprise_memory.bonus.methods import BonusConfig
+from surprise_memory.bonus import Bonus, BonusConfig
 from surprise_memory.errors import UserError, require
 from surprise_memory.files import write_atomically
 
@@ -65,7 +64,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         """Begin all episodes; those that were running are given up, and so is what was remembered of them."""
         obs = self.venv.reset()
         self.obs = np.array(obs)
-        self.bonus.shell.interrupt()
+        self.bonus.reset()
         return obs
 
     def step_async(self, actions: np.ndarray[Any, Any]) -> None:

@@ -1,7 +1,7 @@
 """Recurrent deep Q-learning from prioritised sequences (R2D2: Kapturowski et al., 2019), with one stream of reward.
 
 The network remembers by a GRU over (frame, action before, reward before), all three wiped where an episode begins. A
-drawn sequence starts from the state that acting had there (`opening`); its first `burn_in` steps only bring that state
+drawn sequence starts from the state that acting had there (`initial_state`); its first `burn_in` steps only bring that state
 up to date with today's weights. Targets are n-step, double, and rescaled by h(x) = sign(x)(sqrt(|x| + 1) - 1) + 0.001 x.
 """
 
@@ -9,19 +9,21 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from surprise_memory.agents.base import Agent, Learnt, Mode, State
 from surprise_memory.agents.replay import Replay, Sequences
-from surprise_memory.errors import UserError, choose, require
+from surprise_memory.bonus import Carry, ReplayTrainer
+from surprise_memory.errors import UserError, one_of, require
 from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, run_gru
 from surprise_memory.nn.returns import n_step, rescale, unscale
 from surprise_memory.types import Chunk, zero_where
 
 SMALL = 1e9  # bytes of a replay that is saved without being asked for
-Memo = dict[str, Tensor]  # what the agent knows of the running episodes
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class QNet(nn.Module):
         super().__init__()
         if is_image(obs_shape):
             net, width = conv(obs_shape, nn.ReLU)
-            self.look: nn.Module = nn.Sequential(
+            self.encoder: nn.Module = nn.Sequential(
                 net, orthogonal(nn.Linear(width, hidden)), nn.ReLU()
             )
         else:
-            self.look = nn.Sequential(mlp([*obs_shape, hidden, hidden], nn.ReLU), nn.ReLU())
+            self.encoder = nn.Sequential(mlp([*obs_shape, hidden, hidden], nn.ReLU), nn.ReLU())
         self.actions = actions
         self.cell = nn.GRUCell(hidden + actions + 1, hidden)
         self.advantage = nn.Sequential(
@@ -89,19 +91,22 @@ class QNet(nn.Module):
         )
         self.value = mlp([hidden, hidden, 1], nn.ReLU)
 
-    def forward(self, rows: Memo, h: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, rows: State, h: Tensor) -> tuple[Tensor, Tensor]:
         """Columns obs, prev_action, prev_reward, first, (T, B, ...) each, and h (B, H), to Q (T, B, A) and h (T, B, H)."""
         first = rows["first"]
         action = F.one_hot(rows["prev_action"], self.actions).masked_fill(first[..., None], 0)
         reward = rows["prev_reward"].masked_fill(first, 0)
-        x = self.look(rows["obs"].flatten(0, 1)).unflatten(0, first.shape)
+        x = self.encoder(rows["obs"].flatten(0, 1)).unflatten(0, first.shape)
         h = run_gru(self.cell, torch.cat([x, action, reward[..., None]], -1), first, h)
         advantage = self.advantage(h)
         return self.value(h) + advantage - advantage.mean(-1, keepdim=True), h
 
 
-class DQN:
-    """Acts, remembers what it lived through, and learns from rng of it."""
+class DQN(Agent):
+    """Acts, stores what it collects, and learns from draws of it."""
+
+    trainer = ReplayTrainer
+    recurrent = True
 
     def __init__(
         self,
@@ -138,40 +143,40 @@ class DQN:
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
-    def start(self, num_envs: int) -> Memo:
+    def start(self, num_envs: int) -> State:
         """Nothing is known yet."""
-        h = torch.zeros(num_envs, self.config.hidden)
         return {
-            "h": h,
+            "h": torch.zeros(num_envs, self.config.hidden),
             "prev_action": torch.zeros(num_envs, dtype=torch.int64),
             "prev_reward": torch.zeros(num_envs),
         }
 
     @torch.no_grad()
     def act(
-        self, obs: Tensor, first: Tensor, memo: Memo, explore: bool = True, greedy: bool = False
-    ) -> tuple[Tensor, Memo, Memo]:
-        """Actions (B,), what to note down (the memo before), and the memo after; `feel` completes it by what followed."""
-        memo, B = memo or self.start(len(obs)), len(obs)
+        self, obs: Tensor, first: Tensor, state: State, mode: Mode
+    ) -> tuple[Tensor, State, State]:
+        """Actions (B,), the state before them, and the state after; `observe_reward` completes it."""
+        B = len(obs)
+        state = state or self.start(B)
         rows = {"obs": self.newest(obs)[None], "first": first[None]}
-        rows |= {name: memo[name][None] for name in ("prev_action", "prev_reward")}
-        q, h = self.net(rows, memo["h"])
-        action = q[0].argmax(1)
-        epsilon = (
-            self.epsilons(B)
-            if explore
-            else torch.full((B,), 0.0 if greedy else self.config.epsilon_eval)
-        )
+        rows |= {name: state[name][None] for name in ("prev_action", "prev_reward")}
+        q, h = self.net(rows, state["h"])
+        rates = {
+            "explore": self.epsilons(B),
+            "sample": torch.full((B,), self.config.epsilon_eval),
+            "greedy": torch.zeros(B),
+        }
         draw = torch.rand(2, B, generator=self.rng)
-        action = torch.where(draw[0] < epsilon, (draw[1] * self.net.actions).long(), action)
-        return action + self.first_action, memo, memo | {"h": h[0]}
+        random_action = (draw[1] * self.net.actions).long()
+        action = torch.where(draw[0] < rates[mode], random_action, q[0].argmax(1))
+        return action + self.first_action, state, state | {"h": h[0]}
 
     def observe_reward(
-        self, memo: Memo, action: Tensor, reward: Tensor, r_int: Tensor | None
-    ) -> Memo:
-        """The memo after the action (B,) that was taken, its reward and its bonus."""
+        self, state: State, action: Tensor, reward: Tensor, r_int: Tensor | None
+    ) -> State:
+        """The state after the action (B,) that was taken, its reward and its bonus."""
         total = reward if r_int is None else reward + self.config.int_coef * r_int
-        return memo | {"prev_action": action - self.first_action, "prev_reward": total}
+        return state | {"prev_action": action - self.first_action, "prev_reward": total}
 
     def epsilons(self, num_envs: int) -> Tensor:
         """(B,): every environment explores with a rate of its own, from bold to careful."""
@@ -183,14 +188,76 @@ class DQN:
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
-    def remember(self, chunk: Chunk) -> None:
-        """Put a lived block into the replay."""
-        extras = {name: chunk.extras[name] for name in ("prev_action", "prev_reward")}
-        obs, after = self.newest(chunk.obs), self.newest(chunk.next_obs)
-        fixed = chunk.columns() | {"obs": obs, "next_obs": after}
-        self.replay.add(Chunk(**fixed, extras=extras), chunk.extras["h"][0])
+    def rollout_length(self, default: int) -> int:
+        """A block of the replay."""
+        return self.config.unroll
 
-    def learn(self, drawn: Sequences, r_int: Tensor | None) -> dict[str, float]:
+    def store(self, chunk: Chunk, bonus: ReplayTrainer | None, carry: Carry) -> Carry:
+        """Put a block into the replay, and its observations into the bonus's statistics."""
+        extras = {name: chunk.extras[name] for name in ("prev_action", "prev_reward")}
+        fixed = chunk.columns()
+        fixed |= {"obs": self.newest(chunk.obs), "next_obs": self.newest(chunk.next_obs)}
+        self.replay.add(Chunk(**fixed, extras=extras), chunk.extras["h"][0])
+        return carry if bonus is None else bonus.update_stats(chunk, carry)
+
+    def learn(self, chunk: Chunk, bonus: ReplayTrainer | None, carry: Carry) -> Learnt:
+        """A block goes into the replay; as many updates follow as its steps have earned."""
+        carry = self.store(chunk, bonus, carry)
+        report: dict[str, list[float]] = {}
+        self.updates_due += self.config.updates * len(chunk.reward) * self.replay.ready
+        for _ in range(int(self.updates_due)):
+            metrics = self.update_once(bonus)
+            for name, value in metrics.items():
+                report.setdefault(name, []).append(value)
+            if not np.isfinite(list(metrics.values())).all():
+                break  # the caller says so; no draw from priorities that are not numbers
+        self.updates_due -= int(self.updates_due)
+        means = {name: float(np.mean(values)) for name, values in report.items()}
+        return chunk.extras.get("r_int"), means, carry
+
+    def update_once(self, bonus: ReplayTrainer | None) -> dict[str, float]:
+        """One draw, from which first the bonus and then the network learns."""
+        drawn = self.replay.sample(self.config.batch, self.rng)
+        if bonus is None:
+            return self.update_on(drawn, None)
+        r_int, metrics = bonus.train_on(drawn.chunk, drawn.weight)
+        metrics |= self._update_encoder(bonus)
+        return metrics | self.update_on(drawn, r_int)
+
+    def _update_encoder(self, bonus: ReplayTrainer) -> dict[str, float]:
+        """Neighbours in time, for generators that learn from them."""
+        wanted = bonus.model.surprise.pairs
+        if not wanted:
+            return {}
+        return bonus.update_encoder(*self.replay.pairs(wanted, self.rng))
+
+    def needs_warmup(self, bonus: ReplayTrainer | None) -> bool:
+        """The replay has to hold something, with and without a bonus."""
+        return True
+
+    def warm_up(self, chunk: Chunk, bonus: ReplayTrainer | None, carry: Carry) -> Carry:
+        """Only stored: it is learnt from when it is drawn."""
+        return self.store(chunk, bonus, carry)
+
+    def after_warmup(self, bonus: ReplayTrainer | None) -> None:
+        """Train the bonus on the random actions before anything is paid: first its encoder, then the rest."""
+        if bonus is None or not self.replay.ready:
+            return
+        if bonus.model.surprise.pairs:
+            for _ in range(self.config.pretrain_pairs):
+                self._update_encoder(bonus)
+        for _ in range(self.config.pretrain):
+            drawn = self.replay.sample(self.config.batch, self.rng)
+            bonus.train_on(drawn.chunk, torch.ones_like(drawn.weight), warmup=True)
+
+    def rollouts_to_refill(self, steps: int, least: int) -> int:
+        """A resumed run without its replay first collects up to a tenth of it."""
+        if self.replay.ready:
+            return 0
+        held = min(self.config.replay // 10, steps) // (self.replay.B * self.config.unroll)
+        return max(least, held)
+
+    def update_on(self, drawn: Sequences, r_int: Tensor | None) -> dict[str, float]:
         """One update from drawn sequences, the bonus (T, K) recomputed for them. Sets their new priorities."""
         c = self.config
         error = self.errors(drawn, r_int)  # (unroll, K)
@@ -220,8 +287,8 @@ class DQN:
             for part in (slice(c.burn_in), slice(c.burn_in, None))
         )
         h, h_target = (
-            self.burn_in_state(self.net, old, drawn.opening),
-            self.burn_in_state(self.target, old, drawn.opening),
+            self.burn_in_state(self.net, old, drawn.initial_state),
+            self.burn_in_state(self.target, old, drawn.initial_state),
         )
         q, _ = self.net(new, h)  # (unroll + n_step, K, A)
         with torch.no_grad():
@@ -240,41 +307,41 @@ class DQN:
 
     @staticmethod
     @torch.no_grad()
-    def burn_in_state(net: QNet, rows: Memo, h: Tensor) -> Tensor:
+    def burn_in_state(net: QNet, rows: State, h: Tensor) -> Tensor:
         """The state (K, H) after some rows, from the state before them."""
         return net(rows, h)[1][-1] if len(rows["first"]) else h
 
     # --- state --------------------------------------------------------------------------------------------------------
 
-    def state_dict(self, last: bool = False) -> dict[str, Any]:
-        """Everything that lasts; the replay where it was asked for, or at the `last` save where it is small."""
-        parts = {
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, optimiser, random stream."""
+        return {
             "net": self.net.state_dict(),
             "target": self.target.state_dict(),
             "optimiser": self.optimiser.state_dict(),
-        }
-        small = (
-            last and self.replay.ready and self.replay.steps * self.replay.bytes_per_step < SMALL
-        )
-        keep = {"always": True, "never": False, "auto": small}[self.config.save_replay]
-        replay = self.replay.state_dict() if keep else None
-        return parts | {
             "rng": self.rng.get_state(),
             "updates_due": self.updates_due,
-            "replay": replay,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.net.load_state_dict(state["net"])
         self.target.load_state_dict(state["target"])
-        self.optimiser.load_state_dict(
-            copy.deepcopy(state["optimiser"])
-        )  # torch would share the moments
+        # A copy, because torch would share the moments.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.set_state(state["rng"])
         self.updates_due = state["updates_due"]
-        if state["replay"] is not None:
-            self.replay.load_state_dict(state["replay"])
+
+    def buffer_state(self, final: bool) -> dict[str, Any] | None:
+        """The replay where it was asked for, or at the final save where it is small."""
+        size = self.replay.steps * self.replay.bytes_per_step
+        small = final and self.replay.ready and size < SMALL
+        keep = {"always": True, "never": False, "auto": small}[self.config.save_replay]
+        return self.replay.state_dict() if keep else None
+
+    def load_buffer(self, state: dict[str, Any]) -> None:
+        """The other half of buffer_state."""
+        self.replay.load_state_dict(state)
 
 
 def priorities(error: Tensor, valid: Tensor) -> Tensor:
@@ -293,7 +360,7 @@ def check(c: DQNConfig) -> None:
         require(getattr(c, name) >= 0, f"dqn.{name}", getattr(c, name), "at least 0")
     for name in ("gamma", "priority", "importance", "epsilon", "epsilon_eval", "target_rate"):
         require(0 <= getattr(c, name) <= 1, f"dqn.{name}", getattr(c, name), "in [0, 1]")
-    choose(dict.fromkeys(("auto", "always", "never")), c.save_replay, "dqn.save_replay")
+    one_of(c.save_replay, ("auto", "always", "never"), "dqn.save_replay")
     reach = c.burn_in + c.n_step
     require(
         reach <= c.unroll,

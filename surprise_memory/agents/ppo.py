@@ -8,6 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from surprise_memory.agents.base import Agent, Mode, State
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal
 from surprise_memory.nn.returns import gae
@@ -106,7 +107,7 @@ class Policy(nn.Module):
         return normal.log_prob(action).sum(1), normal.entropy().sum(1)
 
 
-class PPO:
+class PPO(Agent):
     """Acts and learns. `intrinsic=False` takes the second head out of the loss: plain PPO."""
 
     def __init__(
@@ -144,21 +145,13 @@ class PPO:
 
     @torch.no_grad()
     def act(
-        self,
-        obs: Tensor,
-        first: Tensor,
-        memo: dict[str, Tensor],
-        explore: bool = True,
-        greedy: bool = False,
-    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Actions (B,) for observations (B, *obs), what to note down for learning, and the memo, which this agent has none of."""
+        self, obs: Tensor, first: Tensor, state: State, mode: Mode
+    ) -> tuple[Tensor, State, State]:
+        """Actions (B,) or (B, A) for observations (B, *obs), and what learning needs of them."""
         head, v_ext, v_int = self.policy(_as_input(obs))
-        action = self.policy.sample(head, self.rng, greedy)
-        return (
-            action,
-            {"log_prob": self.policy.log_prob(head, action)[0], "v_ext": v_ext, "v_int": v_int},
-            memo,
-        )
+        action = self.policy.sample(head, self.rng, mode == "greedy")
+        log_prob, _ = self.policy.log_prob(head, action)
+        return action, {"log_prob": log_prob, "v_ext": v_ext, "v_int": v_int}, state
 
     @torch.no_grad()
     def advantages(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, Tensor]:
@@ -246,8 +239,8 @@ class PPO:
                 self.optimiser.step()
         return {f"losses/{name}": value.item() for name, value in report.items()}
 
-    def state_dict(self, last: bool = False) -> dict[str, Any]:
-        """Everything that lasts, at the `last` save as at any other."""
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that lasts."""
         parts = {"policy": self.policy.state_dict(), "optimiser": self.optimiser.state_dict()}
         return parts | {"rng": self.rng.get_state()}
 

@@ -23,7 +23,7 @@ class Sequences:
 
     chunk: Chunk  # (length - 1, K, ...); its extras are the stored ones
     last: dict[str, Tensor]  # obs and extras of the row after the last transition, (1, K, ...)
-    opening: Tensor  # (K, H), the agent's state before the first row, as it was then
+    initial_state: Tensor  # (K, H), the agent's state before the first row, as it was then
     index: Tensor  # (K,), for `set_priority`
     weight: Tensor  # (K,), importance weights, the largest is 1
 
@@ -55,7 +55,7 @@ class Replay:
             beta,
         )
         self.columns: dict[str, Tensor] = {}  # each (blocks * unroll, B, ...)
-        self.opening = torch.empty(0)  # (blocks, B, H)
+        self.initial_state = torch.empty(0)  # (blocks, B, H)
         self.finals: dict[
             int, dict[tuple[int, int], Tensor]
         ] = {}  # block -> (row, b) -> the episode's last observation
@@ -85,10 +85,10 @@ class Replay:
         """Bytes one step takes in memory; 0 before the first block tells what a step is."""
         if not self.columns:
             return 0
-        state = self.opening[0, 0].numel() * self.opening.element_size() / self.unroll
+        state = self.initial_state[0, 0].numel() * self.initial_state.element_size() / self.unroll
         return int(sum(x[0, 0].numel() * x.element_size() for x in self.columns.values()) + state)
 
-    def add(self, chunk: Chunk, opening: Tensor) -> None:
+    def add(self, chunk: Chunk, initial_state: Tensor) -> None:
         """Append a block: a chunk of exactly `unroll` steps, and the agent's state (B, H) before it."""
         if chunk.shape != (self.unroll, self.B):
             raise ValueError(
@@ -100,12 +100,12 @@ class Replay:
                 name: x.new_empty(self.blocks * self.unroll, *x.shape[1:])
                 for name, x in rows.items()
             }
-            self.opening = opening.new_empty(self.blocks, *opening.shape)
+            self.initial_state = initial_state.new_empty(self.blocks, *initial_state.shape)
         slot = self.written % self.blocks
         self._mend(chunk.first[0])
         for name, x in rows.items():
             self.columns[name][slot * self.unroll : (slot + 1) * self.unroll] = x
-        self.opening[slot] = opening
+        self.initial_state[slot] = initial_state
         ends = chunk.done.nonzero().tolist()
         self.finals[slot] = {
             (slot * self.unroll + t, b): chunk.next_obs[t, b].clone() for t, b in ends
@@ -161,7 +161,7 @@ class Replay:
         return Sequences(
             Chunk(**fixed, next_obs=next_obs, extras=extras),
             last,
-            self.opening[slot, env],
+            self.initial_state[slot, env],
             index,
             (weight / weight.max()).float(),
         )
@@ -191,7 +191,7 @@ class Replay:
         columns = {name: x[:filled].clone() for name, x in self.columns.items()}
         parts = {
             "columns": columns,
-            "opening": self.opening[: filled // self.unroll].clone(),
+            "initial_state": self.initial_state[: filled // self.unroll].clone(),
             "tail": self.tail.clone(),
         }
         finals = {slot: dict(ends) for slot, ends in self.finals.items()}
@@ -209,6 +209,6 @@ class Replay:
         for name, x in state["columns"].items():
             self.columns[name] = x.new_empty(self.blocks * self.unroll, *x.shape[1:])
             self.columns[name][: len(x)] = x
-        saved = state["opening"]
-        self.opening = saved.new_empty(self.blocks, *saved.shape[1:])
-        self.opening[: len(saved)] = saved
+        saved = state["initial_state"]
+        self.initial_state = saved.new_empty(self.blocks, *saved.shape[1:])
+        self.initial_state[: len(saved)] = saved

@@ -6,11 +6,12 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from surprise_memory.agents.base import Agent, Mode, State
 from surprise_memory.errors import UserError
 from surprise_memory.types import Chunk
 
 
-class Uniform:
+class Uniform(Agent):
     """Acts as the other agents do, and learns nothing."""
 
     def __init__(self, action_space: Space[Any], seed: int = 0) -> None:
@@ -29,25 +30,20 @@ class Uniform:
         self.space, self.rng = action_space, torch.Generator().manual_seed(seed)
 
     def act(
-        self,
-        obs: Tensor,
-        first: Tensor,
-        memo: dict[str, Tensor],
-        explore: bool = True,
-        greedy: bool = False,
-    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Actions (B,) or (B, A) for observations (B, *obs); nothing is noted."""
+        self, obs: Tensor, first: Tensor, state: State, mode: Mode
+    ) -> tuple[Tensor, State, State]:
+        """Actions (B,) or (B, A) for observations (B, *obs), the same in every mode."""
         if isinstance(self.space, spaces.Discrete):
             drawn = torch.randint(int(self.space.n), obs.shape[:1], generator=self.rng)
-            return int(self.space.start) + drawn, {}, memo
+            return int(self.space.start) + drawn, {}, state
         drawn = torch.rand(obs.shape[:1] + self.low.shape, generator=self.rng)
-        return self.low + drawn * (self.high - self.low), {}, memo
+        return self.low + drawn * (self.high - self.low), {}, state
 
     def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
         """There is nothing to learn."""
         return {}
 
-    def state_dict(self, last: bool = False) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Its random stream."""
         return {"rng": self.rng.get_state()}
 

@@ -1,6 +1,17 @@
 """The plug that everybody sees: ask (pure), train on rollouts, train on replay, step by step."""
 
-from surprise_memory.bonus.methods import BonusConfig
-from surprise_memory.bonus.model import Bonus, Carry, Trace, last_frame
+from surprise_memory.bonus.config import BonusConfig
+from surprise_memory.bonus.model import BonusModel, Carry, Trace
+from surprise_memory.bonus.online import Bonus
+from surprise_memory.bonus.replay import ReplayTrainer
+from surprise_memory.bonus.rollout import RolloutTrainer
 
-__all__ = ["Bonus", "BonusConfig", "Carry", "Trace", "last_frame"]
+__all__ = [
+    "Bonus",
+    "BonusConfig",
+    "BonusModel",
+    "Carry",
+    "ReplayTrainer",
+    "RolloutTrainer",
+    "Trace",
+]

@@ -1,4 +1,4 @@
-"""Does a generator or a memory of yours keep the contract? `check_surprise` and `check_memory` say which promise it breaks.
+"""Does a part of yours keep its contract? `check_surprise`, `check_memory` and `check_stage` say which promise it breaks.
 
     from surprise_memory.bonus.check import check_surprise
     check_surprise(lambda shape, action_space, config: MySurprise(shape))
@@ -17,12 +17,15 @@ from gymnasium import Space, spaces
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from surprise_memory.bonus.methods import BonusConfig
+from surprise_memory.bonus.config import BonusConfig, complete
 from surprise_memory.errors import UserError
 from surprise_memory.memory import Memory
-from surprise_memory.surprise import Actions, Surprise
+from surprise_memory.nn.actions import Actions
+from surprise_memory.stages import Stage, Steps
+from surprise_memory.surprise import Surprise
 
 T, B = 40, 3  # long enough for several episodes of each environment
+MakeStage = Callable[[tuple[int, ...], Space[Any] | None, Any], Stage]
 MakeSurprise = Callable[[tuple[int, ...], Space[Any] | None, Any], Surprise]
 
 
@@ -46,7 +49,7 @@ def check_surprise(
     config: BonusConfig | None = None,
 ) -> None:
     """`make(obs_shape, action_space, config)` builds it, as in `register_surprise`."""
-    space, c = action_space or spaces.Discrete(3), config or BonusConfig()
+    space, c = action_space or spaces.Discrete(3), complete(config or BonusConfig())
     surprise, other = (seeded(seed, lambda: make(obs_shape, space, c)) for seed in (0, 1))
     promise(
         isinstance(surprise, Surprise), f"{type(surprise).__name__} is not a Surprise: subclass it."
@@ -106,7 +109,7 @@ def _check_asking(surprise: Surprise, seen: dict[str, Tensor]) -> None:
     unmoved = equal(state, surprise.state_dict()) and torch.equal(chance, torch.get_rng_state())
     promise(
         unmoved and torch.equal(u, again),
-        "Asking for u changed something: move statistics in `absorb`, draw from `rng`.",
+        "Asking for u changed something: draw from `rng`, keep no state.",
     )
     promise(equal(given, seen), "prepare or forward wrote into the columns that it was given.")
     rows = torch.arange(T * B).flip(0)[::2]
@@ -138,48 +141,146 @@ def _check_training(surprise: Surprise, seen: dict[str, Tensor]) -> None:
 
 
 def _check_episodes(surprise: Surprise, seen: dict[str, Tensor]) -> None:
+    """A generator with an episodic state is the same step by step, and forgets at an episode's end."""
     first, valid = episodes()
-    e = vector_norm(surprise(surprise.prepare(seen)).detach(), dim=-1).unflatten(0, (T, B))
 
-    def pay(
-        columns: dict[str, Tensor], e: Tensor, rows: slice, carry: Any
-    ) -> tuple[Tensor, Any, Any]:
+    def ask(columns: dict[str, Tensor], rows: slice, carry: Any) -> tuple[Tensor, Any]:
         flat = {name: x.unflatten(0, (T, B))[rows].flatten(0, 1) for name, x in columns.items()}
-        return surprise.pay(e[rows], surprise.prepare(flat), first[rows], valid[rows], carry)
+        inputs = surprise.prepare(flat)
+        inputs, carry = surprise.unroll(inputs, first[rows], valid[rows], carry)
+        return surprise(inputs).detach().unflatten(0, first[rows].shape), carry
 
-    for _ in range(2):  # the first time its statistics may know nothing yet
-        _, extras, _ = pay(seen, e, slice(None), surprise.start(B))
-        surprise.absorb(e, extras, valid, False)
-    state, opening = copy.deepcopy(surprise.state_dict()), surprise.start(B)
-    kept = copy.deepcopy(opening)
-    whole, _, _ = pay(seen, e, slice(None), opening)
-    promise(whole.shape == (T, B), f"pay() gave shape {tuple(whole.shape)} for (T, B) = {(T, B)}.")
-    untouched = equal(state, surprise.state_dict()) and equal(kept, opening)
-    promise(
-        untouched,
-        "pay() changed its state or the carry it was given: return a new carry, move statistics in `absorb`.",
-    )
+    start = surprise.start(B)
+    kept = copy.deepcopy(start)
+    whole, _ = ask(seen, slice(None), start)
+    promise(equal(kept, start), "unroll() changed the carry it was given: return a new one.")
     carry, steps = surprise.start(B), []
     for t in range(T):
-        reward, _, carry = pay(seen, e, slice(t, t + 1), carry)
-        steps.append(reward)
-    promise(
-        close(torch.cat(steps)[valid], whole[valid]),
-        "T steps one by one are paid otherwise than as one chunk.",
-    )
-    changed = {
-        name: spoil(x.unflatten(0, (T, B)), ~valid).flatten(0, 1) for name, x in seen.items()
-    }
-    promise(close(pay(changed, e, slice(None), surprise.start(B))[0][valid], whole[valid]), FAKE)
+        u, carry = ask(seen, slice(t, t + 1), carry)
+        steps.append(u)
+    promise(close(torch.cat(steps)[valid], whole[valid]), ONE_BY_ONE)
+    changed, _ = ask(spoil_columns(seen, ~valid), slice(None), surprise.start(B))
+    promise(close(changed[valid], whole[valid]), FAKE)
     past, after = before_reset(first)
-    changed = {name: spoil(x.unflatten(0, (T, B)), past).flatten(0, 1) for name, x in seen.items()}
-    promise(
-        close(
-            pay(changed, spoil(e, past), slice(None), surprise.start(B))[0][after & valid],
-            whole[after & valid],
-        ),
-        RESET,
-    )
+    changed, _ = ask(spoil_columns(seen, past), slice(None), surprise.start(B))
+    promise(close(changed[after & valid], whole[after & valid]), RESET)
+
+
+# --- stages -------------------------------------------------------------------------------------
+
+
+def check_stage(
+    make: MakeStage,
+    obs_shape: tuple[int, ...] = (5,),
+    action_space: Space[Any] | None = None,
+    config: BonusConfig | None = None,
+) -> None:
+    """`make(obs_shape, action_space, config)` builds it, as in `register_stage`.
+
+    >>> from surprise_memory import check_stage
+    >>> from surprise_memory.stages import STAGES
+    >>> check_stage(STAGES["expect"].make)
+    """
+    space, c = action_space or spaces.Discrete(3), complete(config or BonusConfig())
+    stage, other = (seeded(seed, lambda: make(obs_shape, space, c)) for seed in (0, 1))
+    promise(isinstance(stage, Stage), f"{type(stage).__name__} is not a Stage: subclass it.")
+    known = {"obs", "action", "next_obs"}
+    allowed = ", ".join(sorted(known))
+    promise(set(stage.uses) <= known, f"uses = {stage.uses}: a stage can look at {allowed}.")
+    seen = a_look(stage.uses, obs_shape, space)
+    game = StageGame(stage, seen)
+    for _ in range(2):  # the first time its statistics may know nothing yet
+        _, record, _ = game.ask()
+        stage.update(record, game.valid, False)
+    _check_stage_asking(stage, game)
+    _check_stage_training(stage, game)
+    reward, _, _ = game.ask()
+    other.load_state_dict(through_a_file(stage.state_dict()))
+    again, _, _ = StageGame(other, seen).ask()
+    promise(torch.equal(again, reward), RELOADED.format("the reward"))
+
+
+class StageGame:
+    """A rollout of several episodes to ask a stage about, whole or in parts."""
+
+    def __init__(self, stage: Stage, seen: dict[str, Tensor]) -> None:
+        self.stage, self.seen = stage, seen
+        self.first, self.valid = episodes()
+        rng = torch.Generator().manual_seed(1)
+        self.u = torch.randn(T, B, 4, generator=rng)
+        self.e = vector_norm(self.u, dim=-1)
+
+    def ask(
+        self,
+        rows: slice = slice(None),
+        carry: Any = None,
+        seen: dict[str, Tensor] | None = None,
+        e: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor], Any]:
+        """The stage's answer about some steps."""
+        columns = self.seen if seen is None else seen
+        e = self.e if e is None else e
+        flat = {name: x.unflatten(0, (T, B))[rows].flatten(0, 1) for name, x in columns.items()}
+        u = self.u[rows]
+        steps = Steps(self.first[rows], self.valid[rows], u, u, e[rows])
+        carry = self.stage.start(B) if carry is None else carry
+        answer: tuple[Tensor, dict[str, Tensor], Any] = self.stage(
+            e[rows], self.stage.prepare(flat), steps, carry
+        )
+        return answer
+
+
+def _check_stage_asking(stage: Stage, game: StageGame) -> None:
+    state, chance, carry = copy.deepcopy(stage.state_dict()), torch.get_rng_state(), stage.start(B)
+    kept, given = copy.deepcopy(carry), game.e.clone()
+    valid = game.valid
+    whole, record, _ = game.ask(carry=carry)
+    promise(whole.shape == (T, B), f"The reward has shape {tuple(whole.shape)}, not {(T, B)}.")
+    promise(bool(whole[valid].isfinite().all()), "The reward is not finite.")
+    promise(not whole.requires_grad or whole.grad_fn is not None, "The reward is a parameter.")
+    for name, column in record.items():
+        shape = tuple(column.shape)
+        promise(
+            shape[:2] == (T, B), f"record['{name}'] has shape {shape}: it must start with (T, B)."
+        )
+    missing = [name for name in stage.logged if name not in record]
+    promise(not missing, f"logged = {stage.logged}, but the record has no {', '.join(missing)}.")
+    again, _, _ = game.ask(carry=carry)
+    unmoved = equal(state, stage.state_dict()) and torch.equal(chance, torch.get_rng_state())
+    same = unmoved and equal(kept, carry) and torch.equal(whole, again)
+    promise(same, "Asking changed the stage or its carry: move statistics in `update`.")
+    promise(torch.equal(given, game.e), "forward wrote into the reward that it was given.")
+    carry, steps = stage.start(B), []
+    for t in range(T):
+        reward, _, carry = game.ask(slice(t, t + 1), carry)
+        steps.append(reward)
+    promise(close(torch.cat(steps)[valid], whole[valid]), ONE_BY_ONE)
+    changed, _, _ = game.ask(seen=spoil_columns(game.seen, ~valid), e=spoil(game.e, ~valid))
+    promise(close(changed[valid], whole[valid]), FAKE)
+    past, after = before_reset(game.first)
+    changed, _, _ = game.ask(seen=spoil_columns(game.seen, past), e=spoil(game.e, past))
+    promise(close(changed[after & valid], whole[after & valid]), RESET)
+
+
+def _check_stage_training(stage: Stage, game: StageGame) -> None:
+    _, record, _ = game.ask()
+    rows = game.valid.flatten().nonzero().squeeze(1)[::2]
+    inputs = {name: column[rows] for name, column in stage.prepare(game.seen).items()}
+    flat = {name: column.flatten(0, 1)[rows] for name, column in record.items()}
+    rng = torch.Generator().manual_seed(0)
+    losses = stage.losses(inputs, flat, None, rng)
+    trained = {name: p for name, p in stage.named_parameters() if p.requires_grad}
+    promise(bool(losses) or not trained, "It has parameters and no loss: what should train them?")
+    if not losses:
+        return
+    _check_losses(losses)
+    stage.zero_grad()
+    sum_of(losses).backward()
+    idle = [name for name, p in trained.items() if p.grad is None]
+    promise(not idle, UNREACHED.format(", ".join(idle)))
+    twice = stage.losses(inputs, flat, torch.full((len(rows),), 2.0), rng)
+    doubled = all(close(twice[name], 2 * loss) for name, loss in losses.items())
+    promise(doubled, "Its losses ignore `weight`: each step must count its importance weight.")
 
 
 # --- memories ---------------------------------------------------------------------------------------------------------
@@ -189,7 +290,7 @@ def check_memory(
     make: Callable[[int, Any], Memory], n: int = 6, config: BonusConfig | None = None
 ) -> None:
     """`make(n, config)` builds it for surprises of width n, as in `register_memory`."""
-    c = config or BonusConfig()
+    c = complete(config or BonusConfig())
     memory, other = (seeded(seed, lambda: make(n, c)) for seed in (0, 1))
     promise(isinstance(memory, Memory), f"{type(memory).__name__} is not a Memory: subclass it.")
     u, (first, valid) = torch.randn(T, B, n, generator=torch.Generator().manual_seed(0)), episodes()
@@ -197,7 +298,7 @@ def check_memory(
     _check_recall(memory, u, first, valid)
     _check_memory_training(memory, u, first, valid)
     _, _, log, carry = memory(u, first, valid, memory.start(B))
-    memory.absorb(log, valid, carry)
+    memory.commit(log, valid, carry)
     v = memory(u, first, valid, memory.start(B))[0]
     other.load_state_dict(through_a_file(memory.state_dict()))
     same = torch.equal(other(u, first, valid, other.start(B))[0], v)
@@ -227,7 +328,7 @@ def _check_recall(memory: Memory, u: Tensor, first: Tensor, valid: Tensor) -> No
     unmoved = equal(state, memory.state_dict()) and torch.equal(chance, torch.get_rng_state())
     promise(
         unmoved and equal(kept, opening) and torch.equal(v, again),
-        "Asking changed the memory: move it in `absorb`.",
+        "Asking changed the memory: move it in `commit`.",
     )
     promise(torch.equal(given, u), "forward wrote into u.")
     carry, steps = memory.start(B), []
@@ -285,6 +386,9 @@ def _check_memory_training(memory: Memory, u: Tensor, first: Tensor, valid: Tens
 
 # --- shared -----------------------------------------------------------------------------------------------------------
 
+ONE_BY_ONE = "T steps one by one are paid otherwise than as one chunk."
+UNREACHED = "No loss reaches {}: train it, or freeze it with requires_grad_(False)."
+RELOADED = "After state_dict -> load_state_dict {} is another: register networks and buffers."
 FAKE = (
     "Rows with valid = False never happened, yet what stands in them changes the reward of others."
 )
@@ -311,6 +415,11 @@ def spoil(x: Tensor, where: Tensor) -> Tensor:
     """Other numbers at some steps (T, B)."""
     mask = where.reshape(*where.shape, *[1] * (x.dim() - 2))
     return torch.where(mask, x.flip(0) * 3 + 1, x)
+
+
+def spoil_columns(columns: dict[str, Tensor], where: Tensor) -> dict[str, Tensor]:
+    """Other numbers at some steps (T, B) of flattened columns (T*B, ...)."""
+    return {name: spoil(x.unflatten(0, (T, B)), where).flatten(0, 1) for name, x in columns.items()}
 
 
 def _check_losses(losses: dict[str, Tensor]) -> None:

@@ -1,90 +1,63 @@
-"""What methods there are, how they are spelt, and every option of a bonus."""
+"""What methods there are and how they are spelt: generator[+memory][+stage ...]."""
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from surprise_memory.errors import UserError, unknown
-from surprise_memory.memory import MEMORIES, CountsConfig, MemoryConfig
-from surprise_memory.surprise import (
-    SURPRISES,
-    AEConfig,
-    DisagreementConfig,
-    ICMConfig,
-    LWMConfig,
-    NGUConfig,
-    RNDConfig,
-)
+from surprise_memory.memory import MEMORIES
+from surprise_memory.stages import STAGES
+from surprise_memory.surprise import SURPRISES
 
 
-@dataclass(frozen=True)
-class BonusConfig:
-    """The intrinsic reward and how it learns."""
+class Method(NamedTuple):
+    """The parts of a bonus, by name."""
 
-    rnd: RNDConfig = field(default_factory=RNDConfig)
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
-    icm: ICMConfig = field(default_factory=ICMConfig)
-    ngu: NGUConfig = field(default_factory=NGUConfig)
-    ae: AEConfig = field(default_factory=AEConfig)
-    disagreement: DisagreementConfig = field(default_factory=DisagreementConfig)
-    lwm: LWMConfig = field(default_factory=LWMConfig)
-    counts: CountsConfig = field(default_factory=CountsConfig)
-    obs_norm: str = "whiten"
-    """What the generator sees: whiten (running mean and std, clipped at 5) or scale (times obs_scale)."""
-    obs_scale: float = 0.3
-    """The factor of obs_norm = scale."""
-    power: int = 1
-    """Reward |v|^power; the paper has 1, most code 2. The same for a generator with and without memory."""
-    expect: bool = False
-    """Pay only what exceeds the bonus to be expected from state and action, so that noise, always new, is no news."""
-    expect_lr: float = 5e-3
-    """Adam's rate for that expectation."""
-    loss: str = "squared"
-    """The generator's loss: norm (as printed) or squared."""
-    gamma: float = 0.99
-    """Discount of the return whose std scales the reward."""
-    scale_momentum: float | None = 0.9
-    """Window of that std and of NGU's statistics: 0.9 is about the last ten rollouts, None (the paper) the whole past."""
-    lr: float = 1e-4
-    """Adam's rate for the generator."""
-    memory_lr: float = 1e-3
-    """Adam's rate for the memory's Q, V and W."""
-    epochs: int = 4
-    """Passes over a rollout."""
-    minibatches: int = 16
-    """Updates per pass."""
-    proportion: float = 0.25
-    """Share of a rollout drawn in each pass."""
+    surprise: str
+    memory: str  # 'none' for the generator alone
+    stages: tuple[str, ...]  # in the order in which they change the reward
 
 
-def split_method(method: str) -> tuple[str, str]:
-    """'rnd+sm' -> ('rnd', 'sm'); a generator alone has memory 'none'."""
-    surprise, _, memory = method.partition("+")
-    return surprise, memory or "none"
+def split_method(method: str) -> Method:
+    """'rnd+sm+expect' -> ('rnd', 'sm', ('expect',)). Names are not checked."""
+    surprise, *rest = method.split("+")
+    memory = "none"
+    if rest and rest[0] not in STAGES:
+        memory, *rest = rest
+    return Method(surprise, memory, tuple(rest))
 
 
 def backbone(method: str) -> str:
     """The agent that a method was made for: ppo, or dqn."""
-    surprise, _ = split_method(method)
+    surprise = split_method(method).surprise
     return SURPRISES[surprise].agent if surprise in SURPRISES else "ppo"
 
 
 def methods() -> dict[str, str]:
-    """Every method and its line of help."""
+    """Every generator alone and with every memory, and a line about each. Stages can be added to all."""
     table = {"none": "no bonus: plain PPO, or plain recurrent DQN with --agent dqn"}
     for surprise, entry in SURPRISES.items():
         table[surprise] = entry.about
-        if entry.takes_memory:
-            table |= {
-                f"{surprise}+{name}": memory.about
-                for name, memory in MEMORIES.items()
-                if name != "none"
-            }
+        if not entry.takes_memory:
+            continue
+        for name, memory in MEMORIES.items():
+            if name != "none":
+                table[f"{surprise}+{name}"] = memory.about
     return table
 
 
 def check_method(method: str) -> None:
     """Refuse a method that does not exist."""
-    if method not in methods():
+    surprise, memory, stages = split_method(method)
+    base = surprise if memory == "none" else f"{surprise}+{memory}"
+    cure = " `surprise-memory methods` lists them all."
+    if base not in methods():
+        raise UserError(unknown(method, list(methods()), "method") + cure)
+    if stages and surprise == "none":
         raise UserError(
-            unknown(method, list(methods()), "method")
-            + " `surprise-memory methods` lists them all."
+            f"'{method}' has no bonus that a stage could change: name a generator first."
         )
+    own = SURPRISES[surprise].stages if surprise in SURPRISES else ()
+    for i, stage in enumerate(stages):
+        if stage not in STAGES:
+            raise UserError(unknown(stage, list(STAGES), "stage") + cure)
+        if stage in own or stage in stages[:i]:
+            raise UserError(f"'{method}' has the stage '{stage}' twice: name it once.")

@@ -1,81 +1,170 @@
-"""What `Bonus.step` keeps between calls, for loops that are not ours: the rows since the last update and the running memory."""
+"""`Bonus`, for loops that are not ours: one vector step at a time, one update per rollout."""
 
 import dataclasses
 from typing import Any
 
 import torch
+from gymnasium import Space
 from torch import Tensor
 
+from surprise_memory.bonus.config import BonusConfig
+from surprise_memory.bonus.model import Carry
+from surprise_memory.bonus.rollout import RolloutTrainer
+from surprise_memory.errors import UserError
 from surprise_memory.types import Chunk, rebuild
 
+WARMUP_UPDATES = 2  # before `step` pays: one learns what is ordinary, one finds the reward's scale
 
-class Shell:
-    """Single vector steps on their way to becoming a chunk."""
+
+class Bonus(RolloutTrainer):
+    """An intrinsic reward in five lines. Everything that lasts is in `state_dict()`.
+
+    `method` is generator[+memory][+stage], such as 'rnd+sm'; observations are vectors (k,) or images
+    (C, H, W). `action_space` is that of one environment; parts that model actions need it.
+
+    >>> import torch
+    >>> from surprise_memory import Bonus
+    >>> bonus = Bonus("rnd+sm", (3,), num_envs=2)
+    >>> for _ in range(16):
+    ...     obs, next_obs = torch.randn(2, 3), torch.randn(2, 3)
+    ...     r_int = bonus.step(obs, [0, 1], next_obs, done=[False, False])
+    >>> r_int.shape
+    torch.Size([2])
+    >>> "intrinsic/novelty" in bonus.update()
+    True
+    """
+
+    def __init__(
+        self,
+        method: str,
+        obs_shape: tuple[int, ...],
+        num_envs: int,
+        config: BonusConfig | None = None,
+        seed: int = 0,
+        action_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__(method, obs_shape, num_envs, config, seed, action_space)
+        self.steps = StepBuffer()
+
+    def step(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any = None) -> Tensor:
+        """The reward (B,) of one vector step. `next_obs` is the true successor, also where `done` is True.
+
+        Nothing is paid before the second `update`: the first is a warm-up, the second finds the
+        reward's scale. With Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
+        """
+        if self.steps.empty:
+            self.steps.begin(self.num_envs, self.start())
+        row = self.steps.add(obs, action, next_obs, done, valid)
+        raw, _, self.steps.carry = self(row, self.steps.carry)
+        reward = self.reward(raw[0])
+        if self.updates < WARMUP_UPDATES:
+            return torch.zeros_like(reward)
+        return reward
+
+    def update(self) -> dict[str, float]:
+        """Learn from all steps since the last update; call it once per rollout. Returns metrics."""
+        if not self.steps.rows:
+            raise UserError(
+                "Bonus.update() was called before any Bonus.step(): there is nothing to learn from."
+            )
+        warmup = bool(self.updates == 0)
+        chunk, carry = self.steps.chunk(), self.steps.initial_carry
+        _, report, carry = self.train_on(chunk, carry, warmup)
+        self.steps.next_rollout(carry)
+        return report
+
+    def reset(self) -> None:
+        """Give the running episodes up: the next step is the first of new ones."""
+        self.steps.reset()
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """As a trainer's, with what `step` has seen since the last update."""
+        return super().get_extra_state() | {"steps": self.steps.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """The other half of get_extra_state."""
+        super().set_extra_state(state)
+        self.steps.load_state_dict(state["steps"], self.start())
+
+
+class StepBuffer:
+    """Single vector steps on their way to becoming a rollout, and the carry of the running episodes."""
+
+    carry: Carry  # after the newest row
+    initial_carry: Carry  # before the first row
 
     def __init__(self) -> None:
         self.rows: list[Chunk] = []
-        self.first: Tensor | None = None
-        self.carry: Any = None
-        self.opening: Any = None  # the memory before the first of the rows
+        self.first: Tensor | None = None  # (B,) bool: the next step opens an episode
 
-    def record(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any) -> Chunk:
-        """Turn one vector step into a chunk of T = 1 and keep it. Copies, since many loops fill their arrays again."""
-        ended = torch.as_tensor(done, dtype=torch.bool).clone()
-        happened = (
-            torch.ones_like(ended)
-            if valid is None
-            else torch.as_tensor(valid, dtype=torch.bool).clone()
-        )
-        columns = [torch.as_tensor(x)[None].clone() for x in (obs, action, next_obs)]
-        no = torch.zeros_like(ended)[None]
+    @property
+    def empty(self) -> bool:
+        """Whether no step was ever taken."""
+        return self.first is None
+
+    def begin(self, num_envs: int, carry: Carry) -> None:
+        """All episodes are about to start."""
+        self.first = torch.ones(num_envs, dtype=torch.bool)
+        self.carry = self.initial_carry = carry
+
+    def add(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any) -> Chunk:
+        """One vector step as a chunk of T = 1, kept. Copies, since many loops reuse their arrays."""
         assert self.first is not None
+        ended = torch.as_tensor(done, dtype=torch.bool).clone()
+        happened = torch.ones_like(ended)
+        if valid is not None:
+            happened = torch.as_tensor(valid, dtype=torch.bool).clone()
+        no = torch.zeros_like(ended)[None]
         row = Chunk(
-            columns[0],
-            columns[1],
-            no.float(),
-            columns[2],
-            ended[None],
-            no,
-            self.first[None],
-            happened[None],
-            {},
+            obs=torch.as_tensor(obs)[None].clone(),
+            action=torch.as_tensor(action)[None].clone(),
+            reward=no.float(),
+            next_obs=torch.as_tensor(next_obs)[None].clone(),
+            terminated=ended[None],
+            truncated=no,
+            first=self.first[None],
+            valid=happened[None],
+            extras={},
         )
         # After an end comes a first; a row that never happened stands between them and hands `first` on.
         self.first = ended | ~happened
         self.rows.append(row)
         return row
 
-    def interrupt(self) -> None:
-        """The running episodes are given up: the next step is the first of new ones."""
+    def chunk(self) -> Chunk:
+        """All rows since the last update as one chunk."""
+        columns = {}
+        for name in self.rows[0].columns():
+            columns[name] = torch.cat([row.columns()[name] for row in self.rows])
+        return Chunk(**columns, extras={})
+
+    def next_rollout(self, carry: Carry) -> None:
+        """Forget the rows; the running episodes go on from `carry`."""
+        self.rows = []
+        self.carry = self.initial_carry = carry
+
+    def reset(self) -> None:
+        """The next step opens new episodes."""
         if self.first is not None:
             self.first = torch.ones_like(self.first)
 
-    def chunk(self) -> Chunk:
-        """All rows since the last update as one chunk."""
-        names = self.rows[0].columns()
-        return Chunk(
-            **{name: torch.cat([row.columns()[name] for row in self.rows]) for name in names},
-            extras={},
-        )
-
-    def state(self) -> dict[str, Any] | None:
+    def state_dict(self) -> dict[str, Any] | None:
         """All of it as plain values, None before the first step."""
         if self.first is None:
             return None
-        rows = [row.columns() for row in self.rows]
-        return {"rows": rows, "first": self.first} | {
-            name: dataclasses.asdict(getattr(self, name)) for name in ("carry", "opening")
+        return {
+            "rows": [row.columns() for row in self.rows],
+            "first": self.first,
+            "carry": dataclasses.asdict(self.carry),
+            "initial_carry": dataclasses.asdict(self.initial_carry),
         }
 
-    def load(self, state: dict[str, Any] | None, empty: Any) -> None:
-        """The other half of `state`; `empty` is a carry to put the memories into."""
-        self.__init__()  # type: ignore[misc]
-        if state is not None:
-            self.rows, self.first = (
-                [Chunk(**row, extras={}) for row in state["rows"]],
-                state["first"],
-            )
-            self.carry, self.opening = (
-                rebuild(empty, state["carry"]),
-                rebuild(empty, state["opening"]),
-            )
+    def load_state_dict(self, state: dict[str, Any] | None, empty: Carry) -> None:
+        """The other half of state_dict; `empty` is a carry to put the saved values into."""
+        self.rows, self.first = [], None
+        if state is None:
+            return
+        self.rows = [Chunk(**row, extras={}) for row in state["rows"]]
+        self.first = state["first"]
+        self.carry = rebuild(empty, state["carry"])
+        self.initial_carry = rebuild(empty, state["initial_carry"])

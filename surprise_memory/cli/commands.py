@@ -11,8 +11,9 @@ from surprise_memory.envs import list_envs
 from surprise_memory.errors import UserError, choose, require
 from surprise_memory.files import read_json, write_json
 from surprise_memory.training.checkpoint import restore
-from surprise_memory.training.config import PRESETS, RunConfig, from_dict
+from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.loop import build, write_eval
+from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.progress import rich_console
 from surprise_memory.training.rundir import RunDir, flatten
 
@@ -224,7 +225,7 @@ def mnir_command(
 def inspect_command(
     run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0
 ) -> None:
-    """Draw what the paper rng of a trained bonus: t-SNE, variances; on DoorKey a map of novelty, and the key seen twice.
+    """Draw what the paper draws of a trained bonus: t-SNE, variances; on DoorKey a map of novelty, and the key seen twice.
 
     Args:
         run: The directory of a trained run.

@@ -12,8 +12,9 @@ import tyro
 from surprise_memory.cli import commands
 from surprise_memory.errors import UserError, choose
 from surprise_memory.files import write_json
-from surprise_memory.training.config import PRESETS, RunConfig
+from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build, train
+from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.progress import Progress, rich_console
 from surprise_memory.training.rundir import RunDir
 

@@ -55,3 +55,15 @@ def threads_of_machine() -> int:
 
 
 __all__ = ["TMAZE", "TOY", "Step", "VecEnv", "list_envs", "make_vec"]
+
+
+def family_of(env_id: str) -> str:
+    """TEMPORARY until the families' registry lands."""
+    game = env_id.removeprefix(PREFIX)
+    return (
+        "atari"
+        if game in atari.ids()
+        else "miniworld"
+        if game.startswith(miniworld.PREFIX)
+        else "gymnasium"
+    )

@@ -5,7 +5,7 @@
 | forward(u, first, valid, carry)    | (T, B, n) to (T, B, ...) | (v, q, log, carry): |v| is the bonus, v is left of q  |
 | losses(u, rows, log, weight)       | (K, n), (K,) to scalars  | what trains it, on some flattened steps of the log    |
 | start(B) -> carry                  |                          | its episodic content before the first step            |
-| absorb(log, valid, carry) -> carry |                          | the one place where its lasting content moves         |
+| commit(log, valid, carry) -> carry |                          | the one place where its lasting content moves         |
 
 `check_memory` tests a class of yours against all of this.
 """
@@ -38,7 +38,7 @@ class Memory(nn.Module):
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Any
     ) -> tuple[Tensor, Tensor, Any, Any]:
-        """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `absorb`, carry). Changes nothing."""
+        """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `commit`, carry). Changes nothing."""
         raise NotImplementedError
 
     def losses(
@@ -47,10 +47,24 @@ class Memory(nn.Module):
         """Losses by name for the surprises u (K, n) of the flattened steps `rows` (K,), each step counting `weight` (K,)."""
         return {}
 
-    def absorb(self, log: Any, valid: Tensor, carry: Any) -> Any:
+    def commit(self, log: Any, valid: Tensor, carry: Any) -> Any:
         """Take a paid rollout into what lasts; returns the carry that goes with it."""
         return carry
 
     def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
         """What to log, from the valid steps' vectors, (K, ...) each."""
         return {}
+
+
+class NoMemory(Memory):
+    """The generator alone: v is u."""
+
+    def forward(
+        self, u: Tensor, first: Tensor, valid: Tensor, carry: None
+    ) -> tuple[Tensor, Tensor, None, None]:
+        """(v, q, log, carry) with v = q = u."""
+        return u, u, None, None
+
+    def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
+        """Nothing is recalled, so all of the energy is left."""
+        return {"energy_left": float(v.square().sum() / q.square().sum().clamp(min=1e-12))}

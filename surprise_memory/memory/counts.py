@@ -77,7 +77,7 @@ class Counts(Memory):
         visits: np.ndarray[Any, Any] = rank + before[which]
         return visits
 
-    def absorb(self, log: Tensor, valid: Tensor, carry: Pending) -> Pending:
+    def commit(self, log: Tensor, valid: Tensor, carry: Pending) -> Pending:
         """Count everything that is pending."""
         for code in carry.codes.numpy():
             key = code.tobytes()

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from surprise_memory.errors import UserError
 
 SMALLEST = 7  # pixels that two 3x3 convolutions, one of stride 2, leave something of
+LOSSES = ("norm", "squared")  # of an error vector: as the paper prints it, or squared
+PIECE = 4096  # rows that a network is shown at once
 Activation = Callable[[], nn.Module]
 
 
@@ -69,11 +71,27 @@ def freeze(net: nn.Module) -> nn.Module:
     return net.requires_grad_(False)
 
 
+def weighted_mean(x: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean of x (K,), each value counting `weight` (K,)."""
+    return x.mean() if weight is None else (weight * x).mean()
+
+
 def mean_error(error: Tensor, loss: str, weight: Tensor | None = None) -> Tensor:
-    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes, perhaps weighted."""
+    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes."""
     # The norm's gradient at zero is zero, not nan.
-    size = torch.linalg.vector_norm(error, dim=-1) if loss == "norm" else error.square().sum(-1)
-    return size.mean() if weight is None else (weight * size).mean()
+    if loss == "norm":
+        return weighted_mean(torch.linalg.vector_norm(error, dim=-1), weight)
+    return weighted_mean(error.square().sum(-1), weight)
+
+
+def in_pieces(part: Callable[[dict[str, Tensor]], Tensor], columns: dict[str, Tensor]) -> Tensor:
+    """A network over the rows of some columns (K, ...), a few thousand at a time."""
+    rows = len(next(iter(columns.values())))
+    pieces = [
+        part({name: column[start : start + PIECE] for name, column in columns.items()})
+        for start in range(0, rows, PIECE)
+    ]
+    return torch.cat(pieces)
 
 
 def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
@@ -93,3 +111,11 @@ def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
         h = new + update * (h - new)
         states.append(h)
     return torch.stack(states)
+
+
+def encoder(shape: tuple[int, ...], hidden: list[int], n: int, activation: Activation) -> nn.Module:
+    """phi: vectors through `hidden` layers, images through the Nature convolutions, to n linear outputs."""
+    if is_image(shape):
+        net, width = conv(shape, nn.LeakyReLU)
+        return nn.Sequential(net, orthogonal(nn.Linear(width, n)))
+    return mlp([*shape, *hidden, n], activation)

@@ -1,6 +1,6 @@
 """Running statistics: the whitening of observations and the scale of the intrinsic reward.
 
-All of it is float64 and part of the state_dict. Reading never moves a statistic; only `absorb` does.
+All of it is float64 and part of the state_dict. Reading never moves a statistic; only `update` does.
 """
 
 import torch
@@ -22,7 +22,7 @@ class RunningMoments(nn.Module):
         super().__init__()
         require(
             momentum is None or 0 < momentum < 1,
-            "momentum",
+            "scale_momentum",
             momentum,
             "between 0 and 1, or None for all of the past",
         )
@@ -32,7 +32,7 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))  # as in the RND code
 
     @torch.no_grad()
-    def absorb(self, batch: Tensor) -> None:
+    def update(self, batch: Tensor) -> None:
         """Take in a batch (K, *shape); an empty one changes nothing."""
         if batch.shape[0] == 0:
             return
@@ -63,9 +63,9 @@ class ObsWhitener(nn.Module):
         mean, std = self.moments.mean.float(), (self.moments.var + 1e-8).sqrt().float()
         return ((obs.float() - mean) / std).clamp(-self.clip, self.clip)
 
-    def absorb(self, obs: Tensor) -> None:
+    def update(self, obs: Tensor) -> None:
         """Take in (K, *shape) observations."""
-        self.moments.absorb(obs)
+        self.moments.update(obs)
 
 
 class ObsScale(nn.Module):
@@ -79,7 +79,7 @@ class ObsScale(nn.Module):
         """(..., *shape) to float32 of the same shape."""
         return obs.float() * self.factor + self.offset
 
-    def absorb(self, obs: Tensor) -> None:
+    def update(self, obs: Tensor) -> None:
         """Nothing to learn."""
 
 
@@ -94,7 +94,7 @@ class RewardScaler(nn.Module):
 
     def __init__(self, num_envs: int, gamma: float, momentum: float | None = None) -> None:
         super().__init__()
-        require(0 <= gamma < 1, "gamma_int", gamma, "in [0, 1)")
+        require(0 <= gamma < 1, "gamma", gamma, "in [0, 1)")
         self.gamma, self.moments = gamma, RunningMoments(momentum=momentum)
         self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64))
 
@@ -108,7 +108,7 @@ class RewardScaler(nn.Module):
         return (reward.double() / self.std).float()
 
     @torch.no_grad()
-    def absorb(self, reward: Tensor, valid: Tensor, warmup: bool = False) -> None:
+    def update(self, reward: Tensor, valid: Tensor, warmup: bool = False) -> None:
         """Take in the raw rewards (T, B) of one rollout, before they are scaled.
 
         A warm-up fills the filter and leaves the statistics alone: else its climb from zero, a hundred steps long, would be
@@ -117,7 +117,7 @@ class RewardScaler(nn.Module):
         returns, last = discounted_filter(reward.double(), self.filtered, valid, self.gamma)
         self.filtered.copy_(last)
         if not warmup:
-            self.moments.absorb(returns[valid])
+            self.moments.update(returns[valid])
 
 
 class Standardiser(nn.Module):
@@ -149,7 +149,7 @@ class Standardiser(nn.Module):
         return torch.where(self.batches > 0, scaled, 0.0).float()
 
     @torch.no_grad()
-    def absorb(self, reward: Tensor) -> None:
+    def update(self, reward: Tensor) -> None:
         """Take in the raw rewards (K,) of one batch."""
         if not len(reward):
             return

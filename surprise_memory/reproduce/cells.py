@@ -20,8 +20,9 @@ from surprise_memory.errors import UserError, choose
 from surprise_memory.files import read_json, write_json
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.probes import ASKS, answer, unanswered
-from surprise_memory.training.config import PRESETS, RunConfig, from_dict
+from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.loop import train
+from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import Locked, RunDir, flatten
 
 PATIENCE = 120  # seconds for a process that was told to stop to save and let go

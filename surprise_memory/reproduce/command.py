@@ -9,7 +9,7 @@ from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grids import GRIDS, Grid
 from surprise_memory.reproduce.local import Live, hours, run_local, speeds
 from surprise_memory.training.collect import RunnerState, collect
-from surprise_memory.training.loop import build, teach
+from surprise_memory.training.loop import build
 from surprise_memory.training.progress import rich_console
 
 
@@ -71,12 +71,13 @@ def probe(cell: Cell) -> float:
     """Steps a second of a small piece of a cell: few environments, one block, one lesson."""
     run = dataclasses.replace(cell.run, envs=min(cell.run.envs, 8))
     env, agent, bonus = build(run)
-    loop = RunnerState.reset(env, bonus)
+    state = RunnerState.reset(env, bonus)
     began = time.monotonic()
     for _ in range(2):  # a recurrent agent learns from the second block on
-        teach(run, agent, bonus, collect(env, agent, loop, run.block, bonus)[0], loop)
+        chunk, _ = collect(env, agent, state, agent.rollout_length(run.rollout), bonus)
+        _, _, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
     env.close()
-    return loop.steps / (time.monotonic() - began)
+    return state.steps / (time.monotonic() - began)
 
 
 def raise_failures(failed: dict[str, str]) -> None:

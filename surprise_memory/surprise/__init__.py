@@ -1,18 +1,17 @@
-"""How wrong was I? A surprise generator turns what it sees into residual vectors u; their size trains it."""
+"""How wrong was I? A surprise generator turns what it sees into residual vectors u."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gymnasium import Space
 
-from surprise_memory.errors import register
+from surprise_memory.nn.actions import Actions
+from surprise_memory.registry import register, register_options
 from surprise_memory.surprise.ae import AE, AEConfig
-from surprise_memory.surprise.base import Actions, Surprise
+from surprise_memory.surprise.base import Surprise
 from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
-from surprise_memory.surprise.expectation import Expectation
 from surprise_memory.surprise.icm import ICM, ICMConfig
 from surprise_memory.surprise.lwm import LWM, LWMConfig
-from surprise_memory.surprise.ngu import NGU, NGUConfig
 from surprise_memory.surprise.rnd import RND, RNDConfig
 
 Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Surprise]
@@ -24,7 +23,8 @@ class Entry(NamedTuple):
     make: Make
     about: str
     takes_memory: bool = True
-    agent: str = "ppo"  # the backbone it was made for
+    agent: str = "ppo"  # the agent it was made for
+    stages: tuple[str, ...] = ()  # that belong to it, before those that a method adds
 
 
 SURPRISES = {
@@ -37,10 +37,9 @@ SURPRISES = {
         "intrinsic curiosity: predict what the action leads to, in features that tell the action",
     ),
     "ngu": Entry(
-        lambda shape, actions, c: NGU(
-            RND(shape, c.rnd), shape, Actions(actions), c.ngu, c.scale_momentum
-        ),
+        lambda shape, actions, c: RND(shape, c.rnd),
         "never give up: far from everything in this episode, times RND's error over the whole life",
+        stages=("episodic",),
     ),
     "ae": Entry(lambda shape, actions, c: AE(shape, c.ae), "autoencoder: reconstruct the state"),
     "disagreement": Entry(
@@ -50,32 +49,35 @@ SURPRISES = {
     ),
     "lwm": Entry(
         lambda shape, actions, c: LWM(shape, Actions(actions), c.lwm),
-        "latent world model: foresee the next latent state from all before it; with the recurrent DQN",
+        "latent world model: predict the next latent state from all before; with the recurrent DQN",
         agent="dqn",
     ),
 }
 
 
-def register_surprise(name: str, make: Make, about: str, takes_memory: bool = True) -> None:
-    """Put a generator of yours beside ours: `name`, `name+sm`, ... then work wherever a method is named."""
+def register_surprise(
+    name: str, make: Make, about: str, takes_memory: bool = True, options: type | None = None
+) -> None:
+    """Put a generator of yours beside ours: `name`, `name+sm`, ... then work wherever a method is named.
+
+    `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
+    defaults; the generator finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
+    """
     register(SURPRISES, name, Entry(make, about, takes_memory), "generator")
+    register_options(name, options)
 
 
 __all__ = [
     "AE",
     "ICM",
     "LWM",
-    "NGU",
     "RND",
     "SURPRISES",
     "AEConfig",
-    "Actions",
     "Disagreement",
     "DisagreementConfig",
-    "Expectation",
     "ICMConfig",
     "LWMConfig",
-    "NGUConfig",
     "RNDConfig",
     "Surprise",
     "register_surprise",

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import require
-from surprise_memory.nn.nets import freeze, is_image, mlp
-from surprise_memory.surprise.base import Inputs, Surprise, encoder
+from surprise_memory.nn.nets import encoder, freeze, is_image, mlp
+from surprise_memory.surprise.base import Inputs, Surprise
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import require
-from surprise_memory.nn.nets import freeze
-from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
+from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.nets import encoder, freeze
+from surprise_memory.surprise.base import Inputs, Surprise
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,16 @@ class Disagreement(Surprise):
         return deviations(self.predict(inputs))
 
     def losses(
-        self, inputs: Inputs, loss: str, rng: torch.Generator
+        self, inputs: Inputs, loss: str, rng: torch.Generator, weight: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Each model's mean squared error on its own share of the rows, summed over the models."""
         guess, keep = self.predict(inputs), self.config.keep
         errors = (guess - inputs["target"]).square().mean(2)  # (K, rows)
         kept = torch.rand(errors.shape, generator=rng) < keep
-        return deviations(guess), {"surprise": (errors * kept / keep).mean(1).sum()}
+        errors = errors * kept / keep
+        if weight is not None:
+            errors = errors * weight
+        return deviations(guess), {"surprise": errors.mean(1).sum()}
 
 
 def deviations(guess: Tensor) -> Tensor:

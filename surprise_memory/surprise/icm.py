@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import require
-from surprise_memory.nn.nets import mean_error, mlp
-from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
+from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.nets import encoder, mean_error, mlp
+from surprise_memory.surprise.base import Inputs, Surprise
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,15 @@ class ICM(Surprise):
         return self._errors(inputs)[0]
 
     def losses(
-        self, inputs: Inputs, loss: str, rng: torch.Generator
+        self, inputs: Inputs, loss: str, rng: torch.Generator, weight: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The forward model's error, and the inverse model's."""
         u, phi, next_phi = self._errors(inputs)
         guess = self.inverse_model(torch.cat([phi, next_phi], 1))
-        inverse = self.config.inverse_coef * self.actions.inverse_loss(guess, inputs["action"])
-        return u, {"surprise": mean_error(u, loss), "inverse": inverse}
+        inverse = self.config.inverse_coef * self.actions.inverse_loss(
+            guess, inputs["action"], weight
+        )
+        return u, {"surprise": mean_error(u, loss, weight), "inverse": inverse}
 
     def _errors(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         """(u, phi(s), phi(s')), (K, n) each."""

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.linalg import cholesky, solve_triangular
 
 from surprise_memory.errors import require
-from surprise_memory.nn.nets import is_image, mean_error, mlp, orthogonal, run_gru
-from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
+from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.nets import encoder, is_image, mean_error, mlp, orthogonal, run_gru
+from surprise_memory.surprise.base import Inputs, Surprise
 from surprise_memory.types import Chunk
 
 SHIFT = 4  # pixels that a frame is rolled by at most
@@ -109,22 +110,31 @@ class LWM(Surprise):
         return u
 
     def losses(
-        self, inputs: Inputs, loss: str, rng: torch.Generator
+        self, inputs: Inputs, loss: str, rng: torch.Generator, weight: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The world model's error on single steps, and the encoder's on each step's two ends."""
         u = self(inputs)
         return u, {
-            "surprise": mean_error(u, loss),
+            "surprise": mean_error(u, loss, weight),
             "pairs": self.pair_loss(inputs["obs"], inputs["next_obs"], rng),
         }
 
     def sequence_losses(
-        self, inputs: Inputs, chunk: Chunk, loss: str, rng: torch.Generator, weight: Tensor
+        self,
+        inputs: Inputs,
+        chunk: Chunk,
+        rows: Tensor,
+        loss: str,
+        rng: torch.Generator,
+        weight: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The world model's error over whole sequences, with its gradient through time; it begins knowing nothing."""
+        """The world model's error over whole sequences, with its gradient through time.
+
+        It begins knowing nothing.
+        """
         h = self._states(inputs, chunk.first, self.start(chunk.shape[1]).h)
         u = self.predict(h).flatten(0, 1) - inputs["next_z"]
-        return u, {"surprise": mean_error(u, loss, weight)}
+        return u[rows], {"surprise": mean_error(u[rows], loss, weight)}
 
     def pair_loss(self, a: Tensor, b: Tensor, rng: torch.Generator) -> Tensor:
         """W-MSE of neighbours (K, *obs); frames are rolled a little, so that a place is not its pixels."""

@@ -59,7 +59,7 @@ def mnir_by_kind(
     )
     paid, counts, met = list[Array](), list[Array](), list[dict[str, Array]]()
     for _ in range(0, longest, BLOCK):
-        chunk, _ = collect(env, agent or RandomAgent(env), loop, BLOCK, felt, explore=False)
+        chunk, _ = collect(env, agent or RandomAgent(env), loop, BLOCK, felt, mode="sample")
         raw, _, carry = bonus(chunk, carry)
         before = over | (
             np.cumsum(chunk.done.numpy(), 0) - chunk.done.numpy() > 0

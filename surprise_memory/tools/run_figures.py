@@ -38,7 +38,7 @@ def play(
     loop, chunks, frames = RunnerState.reset(env, bonus), [], []
     for _ in range(longest):
         frames.append(env.render())
-        chunk, episodes = collect(env, agent or RandomAgent(env), loop, 1, bonus, explore=False)
+        chunk, episodes = collect(env, agent or RandomAgent(env), loop, 1, bonus, mode="sample")
         chunks.append(chunk)
         if episodes:
             break

@@ -1,18 +1,21 @@
 """Acting: one vector step, or a rollout of them. Nothing learns here."""
 
-import dataclasses
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from surprise_memory.bonus import Bonus, Carry
+from surprise_memory.agents.base import Agent, Mode, State
+from surprise_memory.bonus import Carry
 from surprise_memory.envs import VecEnv
 from surprise_memory.training.buffers import RolloutBuffer
 from surprise_memory.types import Chunk
+
+RECENT = 128  # episodes whose mean return is logged
+Episode = tuple[float, int]  # return and length
 
 
 @dataclass
@@ -24,92 +27,101 @@ class RunnerState:
     returns: Tensor  # (B,) task return of the running episodes
     lengths: Tensor  # (B,)
     bonus_carry: Carry  # what the bonus remembers of the running episodes
-    agent_state: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # what the agent does
+    agent_state: State = field(default_factory=dict)  # what the agent does
     steps: int = 0
-    recent: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=128))
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @staticmethod
-    def reset(env: VecEnv, bonus: Bonus | None) -> "RunnerState":
+    def reset(env: VecEnv, bonus: Any) -> "RunnerState":
         """All environments at the start of an episode."""
         B = env.num_envs
-        carry = bonus.start(B) if bonus else Carry(None, None)
         return RunnerState(
-            torch.as_tensor(env.reset()),
-            torch.ones(B, dtype=torch.bool),
-            torch.zeros(B),
-            torch.zeros(B),
-            carry,
+            obs=torch.as_tensor(env.reset()),
+            first=torch.ones(B, dtype=torch.bool),
+            returns=torch.zeros(B),
+            lengths=torch.zeros(B),
+            bonus_carry=bonus.start(B) if bonus else Carry(None, None, {}),
         )
 
 
-class RandomAgent:
-    """Uniform actions, drawn from the action space's own stream; a recurrent `agent` follows what they lead to."""
+class RandomAgent(Agent):
+    """Uniform actions, drawn from the action space's own stream; a recurrent `agent` follows along."""
 
-    def __init__(self, env: VecEnv, agent: Any = None) -> None:
+    def __init__(self, env: VecEnv, agent: Agent | None = None) -> None:
         self.space, self.num_envs, self.agent = env.action_space, env.num_envs, agent
 
     def act(
-        self, obs: Tensor, first: Tensor, memo: dict[str, Tensor], explore: bool = True
-    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """One action for each environment, and what the agent would have noted."""
-        action = torch.as_tensor(np.stack([self.space.sample() for _ in range(self.num_envs)]))
+        self, obs: Tensor, first: Tensor, state: State, mode: Mode
+    ) -> tuple[Tensor, State, State]:
+        """One action for each environment, and what the agent would have written down."""
+        drawn = [self.space.sample() for _ in range(self.num_envs)]
+        action = torch.as_tensor(np.stack(drawn))
         if self.agent is None:
-            return action, {}, memo
-        _, extras, memo = self.agent.act(obs, first, memo)
-        return action, extras, memo
+            return action, {}, state
+        _, extras, state = self.agent.act(obs, first, state, mode)
+        return action, extras, state
 
-    def remember(self, chunk: Chunk) -> None:
+    def observe_reward(
+        self, state: State, action: Tensor, reward: Tensor, r_int: Tensor | None
+    ) -> State:
         """As the agent does."""
-        self.agent.remember(chunk)
-
-    def observe_reward(self, *felt: Any) -> dict[str, Tensor]:
-        """As the agent does."""
-        memo: dict[str, Tensor] = self.agent.observe_reward(*felt)
-        return memo
+        assert self.agent is not None
+        return self.agent.observe_reward(state, action, reward, r_int)
 
 
 def env_step(
-    env: VecEnv, agent: Any, loop: RunnerState, bonus: Bonus | None = None, **how: bool
+    env: VecEnv, agent: Agent, state: RunnerState, bonus: Any = None, mode: Mode = "explore"
 ) -> dict[str, Tensor]:
-    """One step of every environment. Moves `loop` on; returns a row of a chunk, (B, ...) each.
+    """One step of every environment. Moves `state` on; returns a row of a chunk, (B, ...) each.
 
-    `bonus` is for agents that feel the bonus of each step while they act, that is, all with a memo; it learns nothing.
+    `bonus` is for agents with a state, which observe the bonus of each step; it learns nothing.
     """
-    action, extras, loop.agent_state = agent.act(loop.obs, loop.first, loop.agent_state, **how)
+    action, extras, state.agent_state = agent.act(state.obs, state.first, state.agent_state, mode)
     step = env.step(action.numpy())
-    row: dict[str, Tensor] = {
-        name: torch.as_tensor(x) for name, x in step._asdict().items() if name != "info"
+    row = {
+        "obs": state.obs,
+        "action": action,
+        "reward": torch.as_tensor(step.reward),
+        "next_obs": torch.as_tensor(step.next_obs),
+        "terminated": torch.as_tensor(step.terminated),
+        "truncated": torch.as_tensor(step.truncated),
+        "first": state.first,
+        "valid": torch.as_tensor(step.valid),
     }
-    after = row.pop("obs")
-    row |= {"obs": loop.obs, "action": action, "first": loop.first}
-    if loop.agent_state:
+    if state.agent_state:
         r_int = None
         if bonus is not None:
-            chunk = Chunk(**{name: x[None] for name, x in row.items()}, extras={})
-            raw, _, loop.bonus_carry = bonus(chunk, loop.bonus_carry)
+            chunk = Chunk(**{name: column[None] for name, column in row.items()}, extras={})
+            raw, _, state.bonus_carry = bonus(chunk, state.bonus_carry)
             r_int = bonus.reward(raw[0]) * row["valid"]
             extras = extras | {"r_int": r_int}
-        loop.agent_state = agent.observe_reward(loop.agent_state, action, row["reward"], r_int)
+        state.agent_state = agent.observe_reward(state.agent_state, action, row["reward"], r_int)
     # After an end comes a first; a row that never happened stands between them and hands `first` on.
-    loop.first = row["terminated"] | row["truncated"] | ~row["valid"]
-    loop.obs = after
-    loop.steps += env.num_envs
-    row |= extras | {name: torch.as_tensor(x) for name, x in step.info.items()}
-    return row
+    state.first = row["terminated"] | row["truncated"] | ~row["valid"]
+    state.obs = torch.as_tensor(step.obs)
+    state.steps += env.num_envs
+    info = {name: torch.as_tensor(value) for name, value in step.info.items()}
+    return row | extras | info
 
 
 def collect(
-    env: VecEnv, agent: Any, loop: RunnerState, T: int, bonus: Bonus | None = None, **how: bool
-) -> tuple[Chunk, list[tuple[float, int]]]:
-    """T steps of every environment. Moves `loop` on; returns the chunk and (return, length) of each finished episode."""
-    rollout, episodes = RolloutBuffer(T), []
+    env: VecEnv,
+    agent: Agent,
+    state: RunnerState,
+    T: int,
+    bonus: Any = None,
+    mode: Mode = "explore",
+) -> tuple[Chunk, list[Episode]]:
+    """T steps of every environment. Moves `state` on; returns the chunk and every finished episode."""
+    buffer, episodes = RolloutBuffer(T), list[Episode]()
     for _ in range(T):
-        row = env_step(env, agent, loop, bonus, **how)
-        rollout.add(**row)
-        loop.returns += row["reward"]
-        loop.lengths += row["valid"]
+        row = env_step(env, agent, state, bonus, mode)
+        buffer.add(**row)
+        state.returns += row["reward"]
+        state.lengths += row["valid"]
         done = row["terminated"] | row["truncated"]
         for b in done.nonzero().squeeze(1).tolist():
-            episodes.append((loop.returns[b].item(), int(loop.lengths[b].item())))
-        loop.returns[done], loop.lengths[done] = 0.0, 0.0
-    return rollout.chunk(), episodes
+            episodes.append((state.returns[b].item(), int(state.lengths[b].item())))
+        state.returns[done] = 0.0
+        state.lengths[done] = 0.0
+    return buffer.chunk(), episodes

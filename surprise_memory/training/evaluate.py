@@ -4,26 +4,28 @@ from typing import Any
 
 import numpy as np
 
-from surprise_memory.bonus import Bonus
+from surprise_memory.agents.base import Agent, Mode
 from surprise_memory.envs import VecEnv
 from surprise_memory.training.collect import RunnerState, env_step
 
 
 def evaluate(
-    agent: Any, env: VecEnv, episodes: int, greedy: bool = False, bonus: Bonus | None = None
+    agent: Agent, env: VecEnv, episodes: int, mode: Mode = "sample", bonus: Any = None
 ) -> list[float]:
-    """Task returns of `episodes` whole episodes, unclipped; `bonus` is for agents that feel it while they act.
+    """Task returns of `episodes` whole episodes, unclipped.
 
-    Every environment plays the same number (one more for the first few): taking the first that finish would favour short
-    ones. The agent's random stream is put back, so that evaluating in the middle of a run leaves no mark on it.
+    Every environment plays the same number (one more for the first few): taking the first that finish
+    would favour short ones. The agent's random stream is put back, so that evaluating in the middle of
+    a run leaves no mark on it. `bonus` is for agents that observe it while they act.
     """
     stream = agent.rng.get_state()
     quota = np.full(env.num_envs, episodes // env.num_envs)
     quota[: episodes % env.num_envs] += 1
     finished: list[list[float]] = [[] for _ in quota]
-    returns, loop = np.zeros(env.num_envs), RunnerState.reset(env, bonus)
+    returns = np.zeros(env.num_envs)
+    state = RunnerState.reset(env, bonus)
     while any(len(done) < want for done, want in zip(finished, quota, strict=True)):
-        row = env_step(env, agent, loop, bonus, explore=False, greedy=greedy)
+        row = env_step(env, agent, state, bonus, mode)
         returns += row["reward"].numpy()
         for b in np.flatnonzero((row["terminated"] | row["truncated"]).numpy()):
             finished[b].append(float(returns[b]))

@@ -28,7 +28,7 @@ METHODS = [
 ]
 METHODS = ["none", *METHODS, "disagreement"]
 EXTRA = {
-    "expect": ["--method", "rnd+sm", "--bonus.expect"],
+    "expect": ["--method", "rnd+sm+expect"],
     "paper-like": ["--method", "rnd+sm", "--bonus.loss", "norm"],
 }
 SKIPPED = ("charts/SPS",)

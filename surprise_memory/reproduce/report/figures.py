@@ -110,7 +110,7 @@ def panels(study: Study) -> list[Panel]:
 
 def style_of(entry: Entry, i: int, one_generator: bool) -> dict[str, Any]:
     """Grey without a bonus; by colour (or, among several generators, dashed) alone, and with the memory; others in turn."""
-    generator, memory = split_method(entry.method)
+    generator, memory, _ = split_method(entry.method)
     if entry.options or memory not in ("none", "sm"):
         return {"color": plotting().get_cmap("Set2")(i % 8)}
     if generator == "none":

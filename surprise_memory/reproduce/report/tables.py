@@ -69,7 +69,7 @@ def score_table(study: Study, env: str) -> Table:
 
 def counterpart(entry: Entry) -> str:
     """The generator alone that a method is to be compared with; none where more than the memory differs between them."""
-    generator, memory = split_method(entry.method)
+    generator, memory, _ = split_method(entry.method)
     same = all(name.startswith("bonus.memory") for name, _ in entry.options)
     return generator if memory != "none" and same else ""
 
@@ -172,7 +172,7 @@ def memory_table(study: Study) -> Table:
     for env in study.grid.envs:
         for entry in study.grid.entries:
             found = study.answers(env, entry.name, "doctor")
-            generator, _ = split_method(entry.method)
+            generator, _, _ = split_method(entry.method)
             if found and generator not in shown:
                 shown.add(generator)
                 rows.append(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.agents.ppo import Policy
-from surprise_memory.bonus import Bonus
+from surprise_memory.bonus import RolloutTrainer
 from surprise_memory.memory import SurpriseMemory
 from surprise_memory.surprise import RND
 from surprise_memory.training.config import RunConfig
@@ -42,12 +42,12 @@ class Job(NamedTuple):
         return self.times * self.rows * per_row
 
 
-def jobs(run: RunConfig, policy: Policy, bonus: Bonus | None) -> list[Job]:
+def jobs(run: RunConfig, policy: Policy, bonus: RolloutTrainer | None) -> list[Job]:
     """The multiplications of one rollout, in the batch sizes of training; listed for vectors, without a bonus or with RND's."""
     if any(isinstance(m, nn.Conv2d) for m in policy.modules()):
         return []
     if bonus is not None and not (
-        isinstance(bonus.surprise, RND) and isinstance(bonus.memory, SurpriseMemory)
+        isinstance(bonus.model.surprise, RND) and isinstance(bonus.model.memory, SurpriseMemory)
     ):
         return []
     rows, ppo, net = run.envs * run.rollout, run.ppo, layers(policy)
@@ -57,15 +57,15 @@ def jobs(run: RunConfig, policy: Policy, bonus: Bonus | None) -> list[Job]:
     todo += [Job(ppo.epochs * ppo.minibatches, rows // ppo.minibatches, net, True)]
     if (
         bonus is not None
-        and isinstance(bonus.surprise, RND)
-        and isinstance(bonus.memory, SurpriseMemory)
+        and isinstance(bonus.model.surprise, RND)
+        and isinstance(bonus.model.memory, SurpriseMemory)
     ):
         c, predictor, memory = (
             bonus.config,
-            layers(bonus.surprise.predictor),
-            memory_layers(bonus.memory),
+            layers(bonus.model.surprise.predictor),
+            memory_layers(bonus.model.memory),
         )
-        once = predictor + layers(bonus.surprise.target, trained=False)
+        once = predictor + layers(bonus.model.surprise.target, trained=False)
         todo += [Job(1, len(part), once, False) for part in torch.arange(rows).split(ASKED)]
         todo += [Job(1, rows, memory, False)]
         todo += [

@@ -10,7 +10,7 @@ from surprise_memory.tools.bench.report import processor, table_of
 from surprise_memory.tools.bench.timing import Clock, Meter, OnProgress, clock_for, taking_turns
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig
-from surprise_memory.training.loop import build, pair_lesson, refill
+from surprise_memory.training.loop import build, fill
 
 METHODS = ("none", "lwm", "lwm+sm")
 PARTS = (
@@ -30,52 +30,47 @@ class Entrant:
     def __init__(self, run: RunConfig, clock: Clock) -> None:
         blocks = dataclasses.replace(run.dqn, replay=4 * run.envs * run.dqn.unroll)
         self.run, self.clock = dataclasses.replace(run, dqn=blocks), clock
-        self.bonus: Any
+        self.agent: Any
         self.env, self.agent, self.bonus = build(self.run)
-        self.loop = RunnerState.reset(self.env, self.bonus)
+        self.state = RunnerState.reset(self.env, self.bonus)
         self.env.action_space.seed(run.seed)
-        refill(self.run, self.env, RandomAgent(self.env, self.agent), self.bonus, self.loop, 2)
-        self.acting = [Meter(self.env, "step", clock)]
-        self.acting += [Meter(self.bonus, "forward", clock)] if self.bonus is not None else []
+        actor = RandomAgent(self.env, self.agent)
+        fill(self.run, self.env, actor, self.agent, self.bonus, self.state, 2)
+        self.in_env = Meter(self.env, "step", clock)
         self.drawing = [Meter(self.agent.replay, name, clock) for name in ("sample", "pairs")]
+        self.agent_learns = Meter(self.agent, "update_on", clock)
+        self.asking = None
+        self.bonus_learns: list[Meter] = []
+        if self.bonus is not None:
+            self.asking = Meter(self.bonus, "forward", clock)
+            self.bonus_learns = [
+                Meter(self.bonus, name, clock) for name in ("train_on", "update_encoder")
+            ]
 
     def lap(self) -> dict[str, float]:
         """Seconds of one vector step by part: acting from a whole block, learning from a few updates."""
-        for meter in self.acting:
-            meter.take()  # learning asks, too
+        if self.asking:
+            self.asking.take()  # learning asks, too
         began = self.clock()
-        chunk, _ = collect(self.env, self.agent, self.loop, self.run.dqn.unroll, self.bonus)
+        block = self.run.dqn.unroll
+        chunk, _ = collect(self.env, self.agent, self.state, block, self.bonus)
         acted = self.clock() - began
-        env, ask, *_ = [meter.take() for meter in self.acting] + [0.0]
-        self.agent.remember(chunk)
-        bonus, agent = 0.0, 0.0
+        env = self.in_env.take()
+        ask = self.asking.take() if self.asking else 0.0
+        self.state.bonus_carry = self.agent.store(chunk, self.bonus, self.state.bonus_carry)
         for _ in range(UPDATES):
-            drawn, r_int, began = (
-                self.agent.replay.sample(self.run.dqn.batch, self.agent.rng),
-                None,
-                self.clock(),
-            )
-            if self.bonus is not None:
-                r_int, _ = self.bonus.learn(drawn.chunk, drawn.weight)
-                pair_lesson(self.agent, self.bonus)
-            taught = self.clock()
-            self.agent.learn(drawn, r_int)
-            bonus, agent = bonus + taught - began, agent + self.clock() - taught
-        sampled, paired = (meter.take() for meter in self.drawing)
-        steps, updates = self.run.dqn.unroll, UPDATES / self.run.dqn.updates
-        acting = (env / steps, (acted - env - ask) / steps, ask / steps)
-        return dict(
-            zip(
-                PARTS,
-                (
-                    *acting,
-                    (sampled + paired) / updates,
-                    (bonus - paired) / updates,
-                    agent / updates,
-                ),
-                strict=True,
-            )
-        )
+            self.agent.update_once(self.bonus)
+        drawing = sum(meter.take() for meter in self.drawing)
+        bonus = sum(meter.take() for meter in self.bonus_learns)
+        updates = UPDATES / self.run.dqn.updates
+        return {
+            "env": env / block,
+            "act": (acted - env - ask) / block,
+            "bonus: while acting": ask / block,
+            "replay: drawing": drawing / updates,
+            "bonus: learning": bonus / updates,
+            "agent: learning": self.agent_learns.take() / updates,
+        }
 
 
 def bench_dqn(

@@ -50,25 +50,37 @@ class Entrant:
 
     def __init__(self, run: RunConfig, clock: Clock) -> None:
         self.run, self.clock = run, clock
+        self.agent: Any
         self.env, self.agent, self.bonus = build(run)
-        self.loop = RunnerState.reset(self.env, self.bonus)
+        self.state = RunnerState.reset(self.env, self.bonus)
         self.in_env = Meter(self.env, "step", clock)
-        self.asking = Meter(self.bonus, "forward", clock) if self.bonus is not None else None
-        self.work = [(job.times, products(job)) for job in jobs(run, self.agent.policy, self.bonus)]
+        self.asking = self.training = None
+        if self.bonus is not None:
+            self.asking = Meter(self.bonus, "forward", clock)
+            self.training = Meter(self.bonus, "train_on", clock)
+        floor = jobs(run, self.agent.policy, self.bonus)
+        self.work = [(job.times, products(job)) for job in floor]
 
     def lap(self) -> dict[str, float]:
         """Seconds of one rollout by part, its wall time, and the seconds of its multiplications (nan for images)."""
         wall, began = time.perf_counter(), self.clock()
-        chunk, _ = collect(self.env, self.agent, self.loop, self.run.rollout)
-        collected, reward = self.clock(), None
-        if self.bonus is not None:
-            reward, _, self.loop.bonus_carry = self.bonus.absorb(chunk, self.loop.bonus_carry)
-        absorbed = self.clock()
-        self.agent.update(chunk, reward)
-        learnt, wall = self.clock(), time.perf_counter() - wall
-        env, ask = self.in_env.take(), self.asking.take() if self.asking else 0.0
-        seconds = (env, collected - began - env, ask, absorbed - collected - ask, learnt - absorbed)
-        return dict(zip(PARTS, seconds, strict=True)) | {"wall": wall, "matmul": self._multiply()}
+        chunk, _ = collect(self.env, self.agent, self.state, self.run.rollout, self.bonus)
+        collected = self.clock()
+        carry = self.state.bonus_carry
+        _, _, self.state.bonus_carry = self.agent.learn(chunk, self.bonus, carry)
+        learnt = self.clock() - collected
+        wall = time.perf_counter() - wall
+        env = self.in_env.take()
+        ask = self.asking.take() if self.asking else 0.0
+        bonus = self.training.take() if self.training else 0.0
+        seconds = {
+            "env": env,
+            "act": collected - began - env,
+            "bonus ask": ask,
+            "bonus learn": bonus - ask,
+            "agent learn": learnt - bonus,
+        }
+        return seconds | {"wall": wall, "matmul": self._multiply()}
 
     def _multiply(self) -> float:
         """Seconds of `work` alone."""
@@ -83,8 +95,8 @@ class Entrant:
         """The key log of one more rollout, where there is an M."""
         if self.bonus is None:
             return None
-        chunk, _ = collect(self.env, self.agent, self.loop, self.run.rollout)
-        log = self.bonus(chunk, self.loop.bonus_carry)[1].log
+        chunk, _ = collect(self.env, self.agent, self.state, self.run.rollout)
+        log = self.bonus(chunk, self.state.bonus_carry)[1].log
         return log if isinstance(log, KeyLog) else None
 
 

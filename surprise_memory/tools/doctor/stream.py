@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from surprise_memory.bonus import Bonus, Trace, last_frame
+from surprise_memory.bonus import RolloutTrainer, Trace
 from surprise_memory.bonus.methods import split_method
-from surprise_memory.envs import make_vec
+from surprise_memory.bonus.model import last_frame
+from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.envs.minigrid import sights
 from surprise_memory.nn.nets import is_image
 from surprise_memory.nn.returns import discounted_filter
+from surprise_memory.surprise import SURPRISES
 from surprise_memory.tools.doctor import measures as measure
 from surprise_memory.tools.doctor.measures import Array
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
@@ -45,7 +47,9 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
     """The numbers (`values`), `curves` and way of `counting` of one seed, with or without noise."""
     torch.set_num_threads(run.threads)
     env = make_vec(run.env, run.envs, run.seed * run.envs, run.threads)
-    bonus = Bonus(run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space)
+    bonus = RolloutTrainer(
+        run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space
+    )
     env.action_space.seed(run.seed)
     loop, seen, add_noise = RunnerState.reset(env, bonus), Seen(), NoiseSource(run.seed)
     named = (
@@ -54,30 +58,26 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
         and env.obs_shape[0] >= 147
     )
     total, held = run.warmup_rollouts + rollouts, held_out(rollouts)
+    alone = Alone(run, env)
     for i in range(total):
         chunk, _ = collect(env, RandomAgent(env), loop, run.rollout)
         check_finite(chunk)
         if i == 0:
             counting, key = key_maker(chunk.next_obs.flatten(0, 1))
         seen.meet(chunk, key(chunk.next_obs.flatten(0, 1)))
-        shown, noise = add_noise(chunk) if noisy else (chunk, np.zeros(chunk.shape, bool))
+        shown, noise = chunk, np.zeros(chunk.shape, bool)
+        if noisy:
+            shown, noise = add_noise(chunk)
         began = time.perf_counter()
         if i < total - held:
-            _, metrics, loop.bonus_carry = bonus.absorb(
-                shown, loop.bonus_carry, warmup=i < run.warmup_rollouts
-            )
+            warmup = i < run.warmup_rollouts
+            _, metrics, loop.bonus_carry = bonus.train_on(shown, loop.bonus_carry, warmup)
             seen.learnt(metrics, time.perf_counter() - began)
+            alone.train_on(shown, warmup)
         else:
-            before, (raw, trace, loop.bonus_carry) = (
-                loop.bonus_carry,
-                bonus(shown, loop.bonus_carry),
-            )
+            raw, trace, loop.bonus_carry = bonus(shown, loop.bonus_carry)
             seen.seconds["ask"].append(time.perf_counter() - began)
-            norm = trace.surprise_norm ** (bonus.surprise.power or run.bonus.power)
-            alone, _, _ = bonus.surprise.pay(
-                norm, trace.inputs, shown.first, shown.valid, before.surprise
-            )
-            seen.hold(chunk, alone, raw, trace, noise, named)
+            seen.hold(chunk, alone.pays(shown, trace), raw, trace, noise, named)
         tick()
     env.close()
     columns = ("norm",) if split_method(run.method)[1] == "none" else ("norm", "novelty")
@@ -89,6 +89,40 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
         | cost_values(seen, run)
     )
     return {"values": values, "curves": clean_curves(seen, columns), "counting": counting}
+
+
+class Alone:
+    """What the generator would pay without its memory.
+
+    That is |u|^power, unless stages follow: their statistics and networks depend on what they are
+    given, so the method without its memory then learns from the same rollouts beside it. A generator
+    learns the same with and without a memory.
+    """
+
+    def __init__(self, run: RunConfig, env: VecEnv) -> None:
+        surprise, memory, stages = split_method(run.method)
+        self.power = run.bonus.power
+        self.bonus = None
+        own = SURPRISES[surprise].stages
+        if memory != "none" and (stages or own):
+            method = "+".join((surprise, *stages))
+            self.bonus = RolloutTrainer(
+                method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space
+            )
+            self.carry = self.bonus.start()
+
+    def train_on(self, chunk: Chunk, warmup: bool) -> None:
+        """Learn beside the bonus."""
+        if self.bonus is not None:
+            _, _, self.carry = self.bonus.train_on(chunk, self.carry, warmup)
+
+    def pays(self, chunk: Chunk, trace: Trace) -> Tensor:
+        """The reward (T, B) of a chunk that the bonus left `trace` on."""
+        if self.bonus is None:
+            norm: Tensor = trace.surprise_norm**self.power
+            return norm
+        raw, _, self.carry = self.bonus(chunk, self.carry)
+        return raw
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -113,7 +147,7 @@ class Seen:
     rollouts: dict[str, list[float]] = field(
         default_factory=lambda: {"norm": [], "novelty": []}
     )  # means while learning
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {"ask": [], "absorb": []})
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {"ask": [], "train": []})
 
     def meet(self, chunk: Chunk, keys: Array) -> None:
         """Every rollout; keys (T*B,)."""
@@ -123,7 +157,7 @@ class Seen:
 
     def learnt(self, metrics: dict[str, float], seconds: float) -> None:
         """A rollout that was learnt from."""
-        self.seconds["absorb"].append(seconds)
+        self.seconds["train"].append(seconds)
         self.rollouts["norm"].append(metrics["intrinsic/surprise_norm"])
         self.rollouts["novelty"].append(metrics["intrinsic/novelty"])
 
@@ -266,7 +300,7 @@ def noise_values(seen: Seen, columns: tuple[str, ...]) -> Values:
     return values
 
 
-def scale_values(seen: Seen, bonus: Bonus, paid: str) -> Values:
+def scale_values(seen: Seen, bonus: RolloutTrainer, paid: str) -> Values:
     """The divisor of the reward, the reward after it, and the divisor over what it should be on the held-out rows."""
     raw, std = np.where(seen.rows, seen.column("novelty"), 0.0), float(bonus.scaler.std)
     valid = torch.as_tensor(seen.rows)
@@ -285,7 +319,7 @@ def scale_values(seen: Seen, bonus: Bonus, paid: str) -> Values:
 def cost_values(seen: Seen, run: RunConfig) -> Values:
     """Microseconds per step that asking and learning take here and now; medians, for other things may be running."""
     ask = float(np.median(seen.seconds["ask"]))
-    learn = float(np.median(seen.seconds["absorb"])) - ask  # absorb asks first
+    learn = float(np.median(seen.seconds["train"])) - ask  # absorb asks first
     scale = 1e6 / (run.rollout * run.envs)
     return {"ask_us": {"all": ask * scale}, "learn_us": {"all": max(learn, 0.0) * scale}}
 

@@ -1,4 +1,4 @@
-"""Never give up (Badia et al., 2020): new in this episode, times how surprising it is over the whole life.
+"""NGU's episodic factor (Badia et al., 2020): new in this episode, times how surprising over the whole life.
 
 | symbol | meaning                                                               |
 |--------|-----------------------------------------------------------------------|
@@ -7,9 +7,9 @@
 | d_m^2  | running mean of these                                                 |
 | K      | kernel eps / (max(d^2 / d_m^2 - xi, 0) + eps), near 1 for a repeat    |
 | r_epi  | 1 / (sqrt(sum of K) + c), and 0 above s_max                           |
-| alpha  | 1 + (e - mean e) / std e, clipped to [1, L]; e is RND's error         |
+| alpha  | 1 + (e - mean e) / std e, clipped to [1, L]; e is the reward so far   |
 
-The reward is r_epi * alpha. With a memory, the novelty of RND's surprise takes the place of its size in e.
+The reward is r_epi * alpha. NGU is RND with this stage; with a memory, e is the novelty of RND's surprise.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import require
-from surprise_memory.nn.nets import mlp
+from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.nets import encoder, mlp
 from surprise_memory.nn.normalise import RunningMoments
-from surprise_memory.surprise.base import Actions, Inputs, Surprise, encoder
+from surprise_memory.stages.base import Columns, Stage, Steps
 from surprise_memory.types import episode_ages
 
 BLOCK = 2**23  # distances held at once
@@ -28,7 +29,7 @@ BLOCK = 2**23  # distances held at once
 
 @dataclass(frozen=True)
 class NGUConfig:
-    """Never give up; its life-long part is RND's (rnd.n, rnd.hidden)."""
+    """The episodic factor of never give up; its life-long part is RND (rnd.n, rnd.hidden)."""
 
     k: int = 10
     """Nearest neighbours; while an episode has fewer, it pays nothing."""
@@ -58,14 +59,14 @@ class Visited:
     age: Tensor  # (B,) int64, steps since the episode began
 
 
-class NGU(Surprise):
-    """u is RND's; the reward is NGU's."""
+class Episodic(Stage):
+    """The reward becomes r_epi * alpha, where e is the reward that comes in."""
 
     uses = ("obs", "action", "next_obs")
+    logged = ("episodic", "alpha")
 
     def __init__(
         self,
-        rnd: Surprise,
         shape: tuple[int, ...],
         actions: Actions,
         config: NGUConfig,
@@ -74,85 +75,59 @@ class NGU(Surprise):
         """`momentum` is the window of the running statistics, as `RunningMoments` takes it."""
         super().__init__()
         c = config
+        sizes = (c.embedding, c.hidden)
+        positive = (c.eps, c.c, c.s_max)
         require(c.k >= 1, "ngu.k", c.k, "at least 1")
         require(c.capacity >= c.k, "ngu.capacity", c.capacity, f"at least ngu.k = {c.k}")
-        require(
-            c.embedding >= 1 and c.hidden >= 1,
-            "ngu.embedding, ngu.hidden",
-            (c.embedding, c.hidden),
-            "at least 1",
-        )
-        require(
-            c.eps > 0 and c.c > 0 and c.s_max > 0,
-            "ngu.eps, ngu.c, ngu.s_max",
-            (c.eps, c.c, c.s_max),
-            "above 0",
-        )
+        require(min(sizes) >= 1, "ngu.embedding, ngu.hidden", sizes, "at least 1")
+        require(min(positive) > 0, "ngu.eps, ngu.c, ngu.s_max", positive, "above 0")
         require(c.xi >= 0, "ngu.xi", c.xi, "at least 0")
         require(c.clip >= 1, "ngu.clip", c.clip, "at least 1")
-        self.rnd, self.n, self.actions, self.config = rnd, rnd.n, actions, config
+        self.actions, self.config = actions, config
         self.embed = encoder(shape, [c.hidden, c.hidden], c.embedding, nn.ReLU)
         self.inverse_model = mlp([2 * c.embedding, c.hidden, actions.width], nn.ReLU)
-        self.distance, self.error = (
-            RunningMoments(momentum=momentum),
-            RunningMoments(momentum=momentum),
-        )
+        self.distance = RunningMoments(momentum=momentum)
+        self.error = RunningMoments(momentum=momentum)
 
     @torch.no_grad()
-    def prepare(self, seen: Inputs) -> Inputs:
-        """RND's inputs, the transition, and the embedding as it is while acting."""
-        return self.rnd.prepare(seen) | seen | {"embedding": self.embed(seen["next_obs"])}
-
-    def forward(self, inputs: Inputs) -> Tensor:
-        """The surprise u (K, n)."""
-        u: Tensor = self.rnd(inputs)
-        return u
-
-    def losses(
-        self, inputs: Inputs, loss: str, rng: torch.Generator
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """RND's, and the inverse model's, which alone trains the embedding."""
-        u, found = self.rnd.losses(inputs, loss, rng)
-        pair = torch.cat([self.embed(inputs["obs"]), self.embed(inputs["next_obs"])], 1)
-        return u, found | {
-            "inverse": self.actions.inverse_loss(self.inverse_model(pair), inputs["action"])
-        }
+    def prepare(self, seen: Columns) -> Columns:
+        """The transition, and the embedding as it is while acting."""
+        return seen | {"embedding": self.embed(seen["next_obs"])}
 
     def start(self, num_envs: int) -> Visited:
         """Nothing visited."""
-        return Visited(
-            torch.zeros(num_envs, 0, self.config.embedding),
-            torch.zeros(num_envs, dtype=torch.int64),
-        )
+        log = torch.zeros(num_envs, 0, self.config.embedding)
+        return Visited(log, torch.zeros(num_envs, dtype=torch.int64))
 
     @torch.no_grad()
-    def pay(
-        self, e: Tensor, inputs: Inputs, first: Tensor, valid: Tensor, carry: Visited
-    ) -> tuple[Tensor, Inputs, Visited]:
+    def forward(
+        self, reward: Tensor, inputs: Columns, steps: Steps, carry: Visited
+    ) -> tuple[Tensor, Columns, Visited]:
         """r_epi * alpha; nothing before the running mean of the distances is known."""
-        points = inputs["embedding"].unflatten(0, first.shape)
-        distance, carry = episodic_knn(
-            points, first, valid, carry, self.config.k, self.config.capacity
-        )
-        known = self.distance.count >= 1
-        episodic = torch.where(
-            known, episodic_reward(distance, self.distance.mean, self.config), 0.0
-        )
-        alpha = torch.where(
-            self.error.count >= 1, lifelong_factor(e, self.error, self.config.clip), 1.0
-        )
-        return (
-            (episodic * alpha).to(e.dtype),
-            {"distance": distance, "episodic": episodic, "alpha": alpha},
-            carry,
-        )
+        c = self.config
+        points = inputs["embedding"].unflatten(0, reward.shape)
+        distance, carry = episodic_knn(points, steps.first, steps.valid, carry, c.k, c.capacity)
+        episodic = episodic_reward(distance, self.distance.mean, c)
+        episodic = torch.where(self.distance.count >= 1, episodic, 0.0)
+        alpha = lifelong_factor(reward, self.error, c.clip)
+        alpha = torch.where(self.error.count >= 1, alpha, 1.0)
+        record = {"e": reward, "distance": distance, "episodic": episodic, "alpha": alpha}
+        return (episodic * alpha).to(reward.dtype), record, carry
 
-    def absorb(self, e: Tensor, extras: Inputs, valid: Tensor, warmup: bool) -> None:
-        """The mean distance always, the errors after the warm-up: untrained ones are far too large."""
-        distance = extras["distance"][valid]
-        self.distance.absorb(distance[distance.isfinite()])
+    def losses(
+        self, inputs: Columns, record: Columns, weight: Tensor | None, rng: torch.Generator
+    ) -> dict[str, Tensor]:
+        """The inverse model's loss, which alone trains the embedding."""
+        pair = torch.cat([self.embed(inputs["obs"]), self.embed(inputs["next_obs"])], 1)
+        guess = self.inverse_model(pair)
+        return {"inverse": self.actions.inverse_loss(guess, inputs["action"], weight)}
+
+    def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
+        """The mean distance always, e only after the warm-up: untrained surprises are far too large."""
+        distance = record["distance"][valid]
+        self.distance.update(distance[distance.isfinite()])
         if not warmup:
-            self.error.absorb(e[valid])
+            self.error.update(record["e"][valid])
 
 
 def episodic_knn(

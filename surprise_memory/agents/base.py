@@ -1,0 +1,87 @@
+"""What the training loop needs of an agent. The defaults are those of an on-policy one."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from surprise_memory.bonus import Carry, RolloutTrainer
+from surprise_memory.types import Chunk
+
+State = dict[str, Tensor]  # what an agent knows of the running episodes, (B, ...) each
+Mode = Literal[
+    "explore", "sample", "greedy"
+]  # while training, while evaluating, the likeliest action
+Learnt = tuple[Tensor | None, dict[str, float], Carry]  # bonus (T, B) that was paid, metrics, carry
+
+
+class Agent:
+    """Base of the agents: subclass it, write `act`, `update` and the two halves of the state."""
+
+    rng: torch.Generator
+    trainer: type[Any] = RolloutTrainer
+    """How a bonus is trained beside this agent."""
+    recurrent: bool = False
+    """Whether it has a state, and so has to follow what random actions lead to."""
+
+    def act(
+        self, obs: Tensor, first: Tensor, state: State, mode: Mode
+    ) -> tuple[Tensor, State, State]:
+        """Actions (B,) or (B, A) for observations (B, *obs), columns to keep for learning, and the state after."""
+        raise NotImplementedError
+
+    def observe_reward(
+        self, state: State, action: Tensor, reward: Tensor, r_int: Tensor | None
+    ) -> State:
+        """The state after an action's reward and bonus are known; only agents with a state are told."""
+        return state
+
+    def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
+        """Learn from one rollout, paid r_int (T, B); None where there is no bonus. Returns metrics."""
+        raise NotImplementedError
+
+    def rollout_length(self, default: int) -> int:
+        """Steps of each environment that are collected at once."""
+        return default
+
+    def learn(self, chunk: Chunk, bonus: Any, carry: Carry) -> Learnt:
+        """The bonus pays a rollout and learns from it, then the agent does."""
+        if bonus is None:
+            return None, self.update(chunk, None), carry
+        r_int, metrics, carry = bonus.train_on(chunk, carry)
+        return r_int, metrics | self.update(chunk, r_int), carry
+
+    # --- before the first update -----------------------------------------------------------------
+
+    def needs_warmup(self, bonus: Any) -> bool:
+        """Whether rollouts of random actions are of any use."""
+        return bonus is not None
+
+    def warm_up(self, chunk: Chunk, bonus: Any, carry: Carry) -> Carry:
+        """A rollout of random actions teaches the bonus what is ordinary; nothing is paid."""
+        _, _, carry = bonus.train_on(chunk, carry, warmup=True)
+        return carry
+
+    def after_warmup(self, bonus: Any) -> None:
+        """What is learnt once from all of them."""
+
+    def rollouts_to_refill(self, steps: int, least: int) -> int:
+        """Rollouts to collect without learning, at least so many, when a run resumes at `steps`."""
+        return 0
+
+    # --- state -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that lasts, but for what `buffer_state` holds."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The other half of state_dict."""
+        raise NotImplementedError
+
+    def buffer_state(self, final: bool) -> dict[str, Any] | None:
+        """Stored experience, if it is to be saved. `final`: the run stops or ends here."""
+        return None
+
+    def load_buffer(self, state: dict[str, Any]) -> None:
+        """The other half of buffer_state."""

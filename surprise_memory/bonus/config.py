@@ -1,0 +1,89 @@
+"""Every option of a bonus, those of parts registered from outside included."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from surprise_memory.errors import one_of, require
+from surprise_memory.memory import CountsConfig, MemoryConfig
+from surprise_memory.nn.nets import LOSSES
+from surprise_memory.registry import OPTIONS
+from surprise_memory.stages import ExpectConfig, NGUConfig
+from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, LWMConfig, RNDConfig
+
+
+@dataclass(frozen=True)
+class BonusConfig:
+    """The intrinsic reward and how it learns.
+
+    >>> from surprise_memory import BonusConfig, RNDConfig
+    >>> BonusConfig(rnd=RNDConfig(n=128), lr=3e-4).rnd.n
+    128
+    """
+
+    rnd: RNDConfig = field(default_factory=RNDConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    icm: ICMConfig = field(default_factory=ICMConfig)
+    ngu: NGUConfig = field(default_factory=NGUConfig)
+    ae: AEConfig = field(default_factory=AEConfig)
+    disagreement: DisagreementConfig = field(default_factory=DisagreementConfig)
+    lwm: LWMConfig = field(default_factory=LWMConfig)
+    counts: CountsConfig = field(default_factory=CountsConfig)
+    expect: ExpectConfig = field(default_factory=ExpectConfig)
+    obs_norm: str = "whiten"
+    """How the generator sees observations: whiten (running mean and std, clipped at 5) or scale."""
+    obs_scale: float = 0.3
+    """The factor of obs_norm = scale."""
+    power: int = 1
+    """The reward is |v|^power: 1 in the paper, 2 in most code. The same with and without a memory."""
+    loss: str = "squared"
+    """The generator's loss: norm (as printed) or squared."""
+    gamma: float = 0.99
+    """Discount of the return whose std scales the reward."""
+    scale_momentum: float | None = 0.9
+    """Window of that std and of NGU's statistics: 0.9 is about ten rollouts, None the whole past."""
+    lr: float = 1e-4
+    """Learning rate of the generator."""
+    memory_lr: float = 1e-3
+    """Learning rate of the memory's Q, V and W."""
+    epochs: int = 4
+    """Passes over a rollout."""
+    minibatches: int = 16
+    """Updates per pass."""
+    proportion: float = 0.25
+    """Share of a rollout drawn in each pass."""
+
+
+def check_config(c: BonusConfig) -> None:
+    """Refuse numbers that cannot be."""
+    require(c.power in (1, 2), "power", c.power, "1 or 2")
+    require(0 < c.proportion <= 1, "proportion", c.proportion, "above 0 and at most 1")
+    for name in ("epochs", "minibatches"):
+        require(getattr(c, name) >= 1, name, getattr(c, name), "at least 1")
+    for name in ("lr", "memory_lr"):
+        require(getattr(c, name) > 0, name, getattr(c, name), "above 0")
+    one_of(c.loss, LOSSES, "loss")
+
+
+_EXTENDED: dict[tuple[Any, ...], type[BonusConfig]] = {}
+
+
+def config_type() -> type[BonusConfig]:
+    """BonusConfig with a field for the options of each part that was registered from outside."""
+    if not OPTIONS:
+        return BonusConfig
+    key = tuple(OPTIONS.items())
+    if key not in _EXTENDED:
+        added = [(name, kind, field(default_factory=kind)) for name, kind in OPTIONS.items()]
+        made = dataclasses.make_dataclass("BonusConfig", added, bases=(BonusConfig,), frozen=True)
+        _EXTENDED[key] = made
+    return _EXTENDED[key]
+
+
+def complete(config: BonusConfig) -> BonusConfig:
+    """The same options, with defaults for those of parts registered from outside."""
+    kind = config_type()
+    if isinstance(config, kind):
+        return config
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return kind(**values)

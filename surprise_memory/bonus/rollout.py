@@ -1,0 +1,65 @@
+"""A bonus that trains on rollouts, each used once: for PPO and for other people's on-policy loops."""
+
+import torch
+from torch import Tensor
+
+from surprise_memory.bonus.model import Carry, Trace
+from surprise_memory.bonus.trainer import Trainer
+from surprise_memory.errors import UserError
+from surprise_memory.nn.normalise import RewardScaler
+from surprise_memory.types import Chunk
+
+Paid = tuple[Tensor, dict[str, float], Carry]  # scaled reward (T, B), metrics, carry
+
+
+class RolloutTrainer(Trainer):
+    """Pays a rollout and learns from it."""
+
+    def make_scaler(self) -> RewardScaler:
+        """By the running std of the discounted intrinsic return."""
+        c = self.model.config
+        return RewardScaler(self.num_envs, c.gamma, c.scale_momentum)
+
+    def train_on(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Paid:
+        """Pay a rollout and learn from it; the one place where anything moves.
+
+        The order: reward with the statistics of the rollout before; the scale takes it in; the
+        networks train; the other statistics take it in. In a warm-up (random policy) the observations'
+        statistics come first and the scale learns nothing: untrained surprises are 10 to 10,000 times
+        too large, and it forgets slowly.
+        """
+        if chunk.shape[1] != self.num_envs:
+            raise UserError(
+                f"This bonus was made for {self.num_envs} environments, the chunk has {chunk.shape[1]}."
+            )
+        model, valid = self.model, chunk.valid
+        knows_nothing = bool(self.updates == 0)
+        if warmup or knows_nothing:
+            model.update_obs_norm(chunk)
+        raw, trace, after = self(chunk, carry)
+        if knows_nothing:  # statistics start from what they are about to judge
+            model.update_stages(trace, valid, warmup)
+            raw, trace, after = self(chunk, carry)
+        self.scaler.update(raw, valid, warmup)
+        losses = self._train(chunk, trace)
+        if not (warmup or knows_nothing):
+            model.update_obs_norm(chunk)
+        if not knows_nothing:
+            model.update_stages(trace, valid, warmup)
+        after = model.commit(trace.log, valid, after)
+        self.updates += 1
+        reward = self.reward(raw)
+        return reward, losses | self.metrics(chunk, trace, reward), after
+
+    def _train(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
+        """Epochs x minibatches optimiser steps, each epoch on a fresh draw of `proportion` of the rollout."""
+        rows, c = chunk.valid_rows(), self.config
+        if not len(rows):
+            return {}
+        size = max(1, int(len(rows) * c.proportion) // c.minibatches)
+        for _ in range(c.epochs):
+            order = rows[torch.randperm(len(rows), generator=self.rng)]
+            for batch in order[: size * c.minibatches].split(size):
+                losses = self.losses(trace, batch)
+                self.optimise(losses)
+        return {f"losses/{name}": loss.item() for name, loss in losses.items()}

@@ -1,0 +1,106 @@
+"""What both trainers of a bonus own: the optimiser, the random stream and the reward's scale."""
+
+import copy
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from surprise_memory.bonus.config import BonusConfig
+from surprise_memory.bonus.model import BonusModel, Carry, Trace
+from surprise_memory.errors import require
+from surprise_memory.types import Chunk
+
+
+class Trainer(nn.Module):
+    """A bonus that can be asked, and a step of its optimiser. Subclasses decide what to train on."""
+
+    updates: Tensor
+
+    def __init__(
+        self,
+        method: str,
+        obs_shape: tuple[int, ...],
+        num_envs: int,
+        config: BonusConfig | None = None,
+        seed: int = 0,
+        action_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__()
+        require(num_envs >= 1, "num_envs", num_envs, "at least 1")
+        self.method, self.num_envs = method, num_envs
+        self.model = BonusModel(method, obs_shape, config or BonusConfig(), action_space, seed)
+        self.scaler = self.make_scaler()
+        self.rng = torch.Generator().manual_seed(seed)
+        self.optimiser = make_optimiser(self.model)
+        self.register_buffer("updates", torch.tensor(0))
+
+    def make_scaler(self) -> Any:
+        """What puts raw rewards on the policy's scale."""
+        raise NotImplementedError
+
+    @property
+    def config(self) -> BonusConfig:
+        """The bonus's options."""
+        return self.model.config
+
+    def start(self, num_envs: int | None = None) -> Carry:
+        """The carry before the first step. Asking works for any number of environments."""
+        return self.model.start(num_envs or self.num_envs)
+
+    def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
+        """The raw reward (T, B) of a chunk, the trace behind it, and the carry after it. Nothing moves."""
+        answer: tuple[Tensor, Trace, Carry] = self.model(chunk, carry)
+        return answer
+
+    def reward(self, raw: Tensor) -> Tensor:
+        """Raw rewards of any shape on the policy's scale."""
+        scaled: Tensor = self.model.memory.beta * self.scaler(raw)
+        return scaled
+
+    def losses(self, trace: Trace, rows: Tensor) -> dict[str, Tensor]:
+        """The model's losses on some flattened steps (K,)."""
+        return self.model.losses(trace, rows, self.rng)
+
+    def optimise(self, losses: dict[str, Tensor]) -> None:
+        """One step of Adam; what the losses do not reach stays where it is."""
+        self.optimiser.zero_grad()
+        torch.stack(list(losses.values())).sum().backward()
+        self.optimiser.step()
+
+    def metrics(self, chunk: Chunk, trace: Trace, reward: Tensor) -> dict[str, float]:
+        """What to log of a chunk that was paid `reward` (T, B)."""
+        if not chunk.valid.any():
+            return {}
+        report = self.model.metrics(chunk, trace)
+        report["reward_norm"] = float(reward[chunk.valid].mean())
+        report["std"] = float(self.scaler.std)
+        return {f"intrinsic/{name}": value for name, value in report.items()}
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The optimiser and the random stream ride along in `state_dict()`."""
+        return {"optimiser": self.optimiser.state_dict(), "rng": self.rng.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """The other half of get_extra_state."""
+        # A copy, because torch would share the moments.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+        self.rng.set_state(state["rng"])
+
+
+def make_optimiser(model: BonusModel) -> torch.optim.Adam:
+    """Adam over all parts, each with its learning rate."""
+    c, own = model.config, model.surprise.lr
+    parts: list[tuple[nn.Module, float]] = [
+        (model.surprise, own or c.lr),
+        (model.memory, own or c.memory_lr),
+    ]
+    parts += [(stage, stage.lr or c.lr) for _, stage in model.stage_items()]
+    groups = []
+    for part, lr in parts:
+        trained = [p for p in part.parameters() if p.requires_grad]
+        if trained:
+            groups.append({"params": trained, "lr": lr})
+    # eps 1e-8: PPO's usual 1e-5 stalls losses whose gradients are small per parameter.
+    return torch.optim.Adam(groups, eps=1e-8, fused=True)

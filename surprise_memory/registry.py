@@ -1,0 +1,30 @@
+"""Tables that others may add to: parts of a bonus, environment families, and the options of each."""
+
+from dataclasses import is_dataclass
+from typing import TypeVar
+
+from surprise_memory.errors import UserError
+
+Item = TypeVar("Item")
+
+OPTIONS: dict[str, type] = {}  # part registered from outside -> frozen dataclass of its options
+
+
+def register(table: dict[str, Item], name: str, entry: Item, what: str) -> None:
+    """Put someone else's entry into one of our tables, under a free name that can be spelt in a method."""
+    if not name.isidentifier():
+        raise UserError(f"'{name}' cannot name a {what}: use letters, digits and underscores.")
+    if name in table or name == "none":
+        raise UserError(f"There is a {what} '{name}' already: choose another name.")
+    table[name] = entry
+
+
+def register_options(name: str, options: type | None) -> None:
+    """Remember a part's options, which then appear as `BonusConfig.NAME` and `--bonus.NAME.*`."""
+    if options is None:
+        return
+    if not is_dataclass(options):
+        raise UserError(
+            f"The options of '{name}' must be a dataclass with defaults, not {options}."
+        )
+    OPTIONS[name] = options

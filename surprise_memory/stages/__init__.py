@@ -1,0 +1,55 @@
+"""What may happen to the reward after |v|: each stage maps a reward (T, B) to a reward (T, B)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gymnasium import Space
+
+from surprise_memory.nn.actions import Actions
+from surprise_memory.registry import register, register_options
+from surprise_memory.stages.base import Stage, Steps
+from surprise_memory.stages.episodic import Episodic, NGUConfig
+from surprise_memory.stages.expect import Expect, ExpectConfig
+
+Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Stage]
+
+
+class Entry(NamedTuple):
+    """A stage in the table: `make(obs_shape, action_space, bonus_config)` builds it."""
+
+    make: Make
+    about: str
+
+
+STAGES = {
+    "episodic": Entry(
+        lambda shape, actions, c: Episodic(shape, Actions(actions), c.ngu, c.scale_momentum),
+        "NGU's factor: new in this episode, times how large the bonus is over the whole life",
+    ),
+    "expect": Entry(
+        lambda shape, actions, c: Expect(shape, Actions(actions), c.expect),
+        "pay only the excess over the bonus to be expected from state and action",
+    ),
+}
+
+
+def register_stage(name: str, make: Make, about: str, options: type | None = None) -> None:
+    """Put a stage of yours beside ours: `rnd+sm+name` then works wherever a method is named.
+
+    `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
+    defaults; the stage finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
+    """
+    register(STAGES, name, Entry(make, about), "stage")
+    register_options(name, options)
+
+
+__all__ = [
+    "STAGES",
+    "Episodic",
+    "Expect",
+    "ExpectConfig",
+    "NGUConfig",
+    "Stage",
+    "Steps",
+    "register_stage",
+]

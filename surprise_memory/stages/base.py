@@ -1,0 +1,66 @@
+"""The contract of a stage: what may happen to the reward between |v| and its scale.
+
+| member                                          | shapes           | what it is                            |
+|-------------------------------------------------|------------------|---------------------------------------|
+| uses                                            |                  | columns of the chunk it looks at      |
+| prepare(seen) -> inputs                         | (K, ...) each    | what stays the same while it learns   |
+| start(B) -> carry                               |                  | episodic state before the first step  |
+| forward(reward, inputs, steps, carry)           | (T, B) to (T, B) | (reward, record, carry), changes nothing |
+| losses(inputs, record, weight, rng)             | (K, ...) each    | what trains it, by name               |
+| update(record, valid, warmup)                   | (T, B, ...) each | the one place where its statistics move |
+
+A stage is named in a method after the memory: `rnd+sm+expect`. `check_stage` tests a class of yours.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Columns = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a stage may know of T x B steps besides the reward."""
+
+    first: Tensor  # (T, B) bool
+    valid: Tensor  # (T, B) bool
+    u: Tensor  # (T, B, n) the surprise
+    v: Tensor  # (T, B, m) what the memory leaves of it
+    e: Tensor  # (T, B) |v|^power, the reward before the first stage
+
+
+class Stage(nn.Module):
+    """Base of the stages: subclass it and write `forward`; the rest has defaults."""
+
+    uses: tuple[str, ...] = ()
+    """Of obs, action, next_obs: what `prepare` gets. Observations are normalised, actions are float vectors."""
+    lr: float | None = None
+    """Learning rate of its networks; None is `BonusConfig.lr`."""
+    logged: tuple[str, ...] = ()
+    """Columns of the record, (T, B) each, whose means are logged as intrinsic/NAME."""
+
+    def prepare(self, seen: Columns) -> Columns:
+        """From the columns it uses, (K, ...) each, to what `forward` and `losses` need, without gradients."""
+        return seen
+
+    def start(self, num_envs: int) -> Any:
+        """The carry before the first step: None, or a dataclass of tensors."""
+        return None
+
+    def forward(
+        self, reward: Tensor, inputs: Columns, steps: Steps, carry: Any
+    ) -> tuple[Tensor, Columns, Any]:
+        """From the reward (T, B) to (reward (T, B), record (T, B, ...) each, carry). Changes nothing."""
+        raise NotImplementedError
+
+    def losses(
+        self, inputs: Columns, record: Columns, weight: Tensor | None, rng: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Losses by name on K steps that happened, each counting `weight` (K,)."""
+        return {}
+
+    def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
+        """Take the record of a rollout into the running statistics."""

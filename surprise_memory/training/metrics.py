@@ -1,0 +1,75 @@
+"""What a row of metrics says about a rollout besides the losses."""
+
+from collections import deque
+
+import numpy as np
+from torch import Tensor
+
+from surprise_memory.envs import VecEnv
+from surprise_memory.errors import UserError
+from surprise_memory.training.collect import Episode
+from surprise_memory.training.rundir import RunDir
+from surprise_memory.types import Chunk
+
+
+def rollout_metrics(
+    env: VecEnv,
+    chunk: Chunk,
+    r_int: Tensor | None,
+    episodes: list[Episode],
+    recent: deque[float],
+) -> dict[str, float]:
+    """Episodes, the noisy TV and rooms, as far as the environment has them. Adds the returns to `recent`."""
+    recent.extend(value for value, _ in episodes)
+    row = episode_metrics(episodes, recent)
+    return (
+        row | tv_metrics(getattr(env, "tv_action", None), chunk, r_int) | room_metrics(chunk, r_int)
+    )
+
+
+def episode_metrics(episodes: list[Episode], recent: deque[float]) -> dict[str, float]:
+    """Task return and length of the episodes that ended in this rollout; nothing where none did."""
+    row = {"charts/episodes": float(len(episodes))}
+    if recent:
+        row["charts/return_128"] = float(np.mean(recent))
+    if episodes:
+        row["charts/episodic_return"] = float(np.mean([value for value, _ in episodes]))
+        row["charts/episodic_length"] = float(np.mean([length for _, length in episodes]))
+    return row
+
+
+def tv_metrics(tv_action: int | None, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
+    """With a noisy TV: the share of steps watching it, and the bonus there in standard deviations from its mean."""
+    if tv_action is None:
+        return {}
+    watched = chunk.action[chunk.valid] == tv_action
+    report = {"noisy_tv/share": watched.float().mean().item()}
+    if r_int is not None and watched.any() and not watched.all():
+        paid = r_int[chunk.valid].double()
+        above = paid[watched].mean() - paid.mean()
+        report["noisy_tv/z"] = (above / paid.std(correction=0).clamp(min=1e-12)).item()
+        report["noisy_tv/pay_share"] = (paid[watched].sum() / paid.sum().clamp(min=1e-12)).item()
+    return report
+
+
+def room_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
+    """Where the environment tells the room: how many were visited, and the mean bonus in each."""
+    if "room" not in chunk.extras:
+        return {}
+    rooms = chunk.extras["room"][chunk.valid]
+    report = {"rooms/visited": float(len(rooms.unique()))}
+    if r_int is not None:
+        for room in rooms.unique().tolist():
+            mean = r_int[chunk.valid][rooms == room].mean()
+            report[f"rooms/bonus_{room}"] = mean.item()
+    return report
+
+
+def check_losses(metrics: dict[str, float], out: RunDir, agent: str) -> None:
+    """Stop when learning has blown up, keeping the checkpoint from before."""
+    bad = [name for name, value in metrics.items() if not np.isfinite(value)]
+    if bad:
+        raise UserError(
+            f"Training diverged: {', '.join(bad)} is not a number. {out.checkpoint} is from before; "
+            f"lower --{agent}.lr or --bonus.lr, or look at the reward's size."
+        )
