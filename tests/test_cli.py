@@ -135,7 +135,15 @@ def test_a_run_is_not_overwritten(capsys, run_dir):
     before = (run_dir / "metrics.jsonl").read_bytes()
     assert "add --resume" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir))
     assert "bonus.model.power differ" in refused(
-        capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume", "--bonus.model.power", "2"
+        capsys,
+        "train",
+        TOY,
+        *DEBUG,
+        "--run-dir",
+        str(run_dir),
+        "--resume",
+        "--bonus.model.power",
+        "2",
     )
     assert before == (run_dir / "metrics.jsonl").read_bytes()
     read_checkpoint(RunDir(run_dir))

@@ -222,7 +222,7 @@ class StageGame:
         e = self.e if e is None else e
         flat = {name: x.unflatten(0, (T, B))[rows].flatten(0, 1) for name, x in columns.items()}
         u = self.u[rows]
-        steps = Steps(self.first[rows], self.valid[rows], u, u, e[rows])
+        steps = Steps(self.first[rows], self.valid[rows], u, u, e[rows], 0.9 * e[rows])
         carry = self.stage.start(B) if carry is None else carry
         answer: tuple[Tensor, dict[str, Tensor], Any] = self.stage(
             e[rows], self.stage.prepare(flat), steps, carry

@@ -121,6 +121,7 @@ class Alone:
         if self.bonus is None:
             norm: Tensor = trace.surprise_norm**self.power
             return norm
+        raw: Tensor
         raw, _, self.carry = self.bonus(chunk, self.carry)
         return raw
 
