@@ -34,7 +34,7 @@ def save_checkpoint(
         },
         "recent": list(loop.recent),
         "bonus_carry": dataclasses.asdict(loop.bonus_carry),
-        "env": env.get_state() if hasattr(env, "get_state") else None,
+        "env": env.get_state() if env.saves_state else None,
     }
     write_atomically(out.checkpoint, lambda file: torch.save(state, file))
 

@@ -198,7 +198,7 @@ def episode_metrics(episodes: list[tuple[float, int]], loop: RunnerState) -> dic
 
 def tv_metrics(env: VecEnv, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
     """With a noisy TV: the share of steps that watched it, and the bonus there in standard deviations from its mean."""
-    if not hasattr(env, "tv_action"):
+    if env.tv_action is None:
         return {}
     watched = chunk.action[chunk.valid] == env.tv_action
     report = {"noisy_tv/share": watched.float().mean().item()}

@@ -19,7 +19,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from surprise_memory.bonus import Bonus, Trace, last_frame
 from surprise_memory.bonus.methods import split_method
 from surprise_memory.envs import make_vec
-from surprise_memory.envs.minigrid import sights
+from surprise_memory.envs.minigrid import events as sights
 from surprise_memory.nn.nets import is_image
 from surprise_memory.nn.returns import discounted_filter
 from surprise_memory.tools.doctor import measures as measure
