@@ -190,7 +190,7 @@ def mnir_command(
     """
     from rich.table import Table
 
-    from surprise_memory.tools import mnir as sights
+    from surprise_memory.tools import bars, mnir
     from surprise_memory.tools import run_figures as pictures
 
     require(
@@ -207,18 +207,18 @@ def mnir_command(
         agent, bonus = pictures.trained(config, where, seed)
         if bonus is None:
             raise UserError(f"{where.path} has no bonus (method none): leave it out.")
-        answer = sights.mnir_by_kind(
+        answer = mnir.mnir_by_event(
             config.env, bonus, episodes, seed, longest, agent if own_agent else None
         )
         found.setdefault(setting(config), []).append(answer)
-    averages = sights.averages(found)
+    averages = bars.averages(found)
     kinds = list(dict.fromkeys(kind for row in averages.values() for kind in row))
     table = Table("method", *kinds)
     for method, row in averages.items():
         table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
     rich_console().print(table)
     write_json(out.with_suffix(".json"), found)
-    sights.draw_kinds(found, out, worlds[0])
+    bars.draw_event_bars(found, out, worlds[0])
     print(out)
 
 

@@ -1,4 +1,4 @@
-"""NoisyTV/<id>: one action turns on a television, and what the agent sees of that step is noise."""
+"""NoisyTV/<id>: one action turns on a TV, and what the agent sees of that step is noise."""
 
 from typing import Any
 
@@ -11,33 +11,38 @@ from surprise_memory.errors import UserError
 PREFIX = "NoisyTV/"
 
 
-class NoisyTV:
-    """A remote control among the actions: what it shows is fresh N(0, 1) noise in place of the newest frame.
+class NoisyTV(VecEnv):
+    """An environment with a TV: fresh N(0, 1) noise in place of the newest frame.
 
-    Where an environment knows an action that moves nothing (`noop`: MiniWorld, Atari), the remote control is a further
-    action and that one is taken underneath. Elsewhere the last action doubles as it and does what it always did; in most
-    MiniGrid tasks that is "done", which does nothing. In images, +-3 of the noise is mapped onto the range of a byte; it
-    stays in a stack of frames like any frame. The frame after a reset is never noise.
+    Where the environment has a `noop` (MiniWorld, Atari), the TV gets an action of its own, and the
+    noop is taken underneath. Elsewhere the last action also turns on the TV and still does what it
+    always did; in most MiniGrid tasks that is "done", which does nothing. In images, noise from -3
+    to 3 is mapped to the range of a byte. It stays in a stack of frames like any other frame. The
+    frame after a reset is never noise.
     """
 
     def __init__(self, env: VecEnv, seed: int) -> None:
         if not isinstance(env.action_space, gym.spaces.Discrete):
             raise UserError(
-                f"A noisy TV needs an action to turn it on: its actions must be Discrete, not {env.action_space}."
+                "A noisy TV needs an action to turn it on: "
+                f"its actions must be Discrete, not {env.action_space}."
             )
-        self.env, self.num_envs, self.obs_shape = env, env.num_envs, env.obs_shape
-        self.noop: int | None = getattr(env, "noop", None)
-        actions = int(env.action_space.n) + (self.noop is not None)
-        self.action_space: gym.Space[Any] = gym.spaces.Discrete(actions)
+        self.env = env
+        self.num_envs = env.num_envs
+        self.obs_shape = env.obs_shape
+        self.noop = env.noop
+        self.frame_channels = env.frame_channels
+        self.in_processes = env.in_processes
+        stacked = self.newest_channels < self.obs_shape[0]  # noise in it would have to be saved
+        self.saves_state = env.saves_state and not stacked
+        actions = int(env.action_space.n)
+        if self.noop is not None:
+            actions += 1
+        self.action_space = gym.spaces.Discrete(actions)
         self.tv_action = actions - 1
-        self.frame_channels: int = getattr(env, "frame_channels", self.obs_shape[0])
         self.rng = np.random.default_rng(seed)
         self.watched: Array = np.zeros(env.num_envs, bool)
         self.obs: Array = np.zeros((env.num_envs, *env.obs_shape), np.float32)
-        if (
-            hasattr(env, "get_state") and self.frame_channels == self.obs_shape[0]
-        ):  # a stack would have to be saved, too
-            self.get_state, self.set_state = self._get_state, self._set_state
 
     def reset(self) -> Array:
         """Start all episodes."""
@@ -46,41 +51,53 @@ class NoisyTV:
 
     def step(self, action: Array) -> Step:
         """Act; where the TV was turned on, put noise in place of the newest frame."""
-        asked = action == self.tv_action
-        step = self.env.step(action if self.noop is None else np.where(asked, self.noop, action))
+        turned_on = action == self.tv_action
+        if self.noop is not None:
+            action = np.where(turned_on, self.noop, action)
+        step = self.env.step(action)
         done = step.terminated | step.truncated
-        frame = step.next_obs[:, -self.frame_channels :].copy()
-        self.watched = watched = asked & step.valid & ~done
-        frame[watched] = self.noise(int(watched.sum()), frame.dtype)
-        next_obs = np.concatenate([self.obs[:, self.frame_channels :], frame], 1)
-        opened = done | ~step.valid  # what is acted on next is the environment's own
+        self.watched = turned_on & step.valid & ~done
+        frame = step.next_obs[:, -self.newest_channels :].copy()
+        frame[self.watched] = self.noise(int(self.watched.sum()), frame.dtype)
+        next_obs = np.concatenate([self.obs[:, self.newest_channels :], frame], 1)
         next_obs[~step.valid] = step.next_obs[~step.valid]
-        self.obs = np.where(opened.reshape(-1, *[1] * (next_obs.ndim - 1)), step.obs, next_obs)
+        self.obs = next_obs.copy()
+        opened = done | ~step.valid  # an episode begins: its first frame is the environment's own
+        self.obs[opened] = step.obs[opened]
         return step._replace(next_obs=next_obs, obs=self.obs)
 
     def noise(self, rows: int, dtype: Any) -> Array:
         """One frame for each of some rows, of the dtype."""
-        z = self.rng.standard_normal(
-            (rows, self.frame_channels, *self.obs_shape[1:]), dtype=np.float32
-        )
-        return z if dtype != np.uint8 else ((z.clip(-3, 3) + 3) / 6 * 255).round().astype(np.uint8)
+        shape = (rows, self.newest_channels, *self.obs_shape[1:])
+        z: Array = self.rng.standard_normal(shape, dtype=np.float32)
+        if dtype == np.uint8:
+            z = ((z.clip(-3, 3) + 3) / 6 * 255).round().astype(np.uint8)
+        return z
+
+    def events(self, obs: Array) -> dict[str, Array]:
+        """What the environment names. Noise may look like an event: callers know `tv_action`."""
+        return self.env.events(obs)
 
     def render(self) -> Array:
-        """The first environment, or static while it watches."""
+        """The first environment, or static while the agent watches."""
         picture = self.env.render()
-        return (
-            np.random.default_rng().integers(0, 256, picture.shape, np.uint8)
-            if self.watched[0]
-            else picture
-        )
+        if self.watched[0]:
+            picture = np.random.default_rng().integers(0, 256, picture.shape, np.uint8)
+        return picture
 
     def close(self) -> None:
-        """Close the environments behind it."""
+        """Close the environment behind the TV."""
         self.env.close()
 
-    def _get_state(self) -> dict[str, Any]:
-        return {"env": self.env.get_state(), "rng": self.rng.bit_generator.state}  # type: ignore[attr-defined]
+    def get_state(self) -> dict[str, Any]:
+        """The environment's state and the noise's random stream."""
+        if not self.saves_state:
+            return super().get_state()
+        return {"env": self.env.get_state(), "rng": self.rng.bit_generator.state}
 
-    def _set_state(self, state: dict[str, Any]) -> None:
-        self.env.set_state(state["env"])  # type: ignore[attr-defined]
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from what `get_state` returned."""
+        if not self.saves_state:
+            super().set_state(state)
+        self.env.set_state(state["env"])
         self.rng.bit_generator.state = state["rng"]

@@ -10,7 +10,7 @@ from surprise_memory.bonus.methods import split_method
 from surprise_memory.reproduce.grids import Entry
 from surprise_memory.reproduce.report.gather import Result, Study
 from surprise_memory.reproduce.report.tables import MEMORY_COLUMNS, asked
-from surprise_memory.tools.mnir import kind_bars
+from surprise_memory.tools.bars import event_bars
 from surprise_memory.tools.plots import NORM, NOVELTY, plotting
 from surprise_memory.tools.stats import Array, smooth
 
@@ -47,7 +47,7 @@ def figures(study: Study) -> dict[str, bytes]:
         }
         if found:
             where = f", {env}" if len(study.grid.envs) > 1 else ""
-            drawn[f"MNIR by kind of state{where}"] = png(kind_bars(found, env))
+            drawn[f"MNIR by kind of state{where}"] = png(event_bars(found, env))
     if sized(study, next(iter(MEMORY_COLUMNS))):
         drawn["what W's size does"] = draw_sizes(study)
     return drawn
