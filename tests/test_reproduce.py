@@ -1,4 +1,4 @@
-"""Grids of runs: what is run, that it survives any death, that failures are told, that Ray agrees."""
+"""Grids: what is run, that runs survive any death, that failures are told, that Ray agrees."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ from surprise_memory.errors import UserError
 from surprise_memory.files import read_json
 from surprise_memory.reproduce import cells as cells_module
 from surprise_memory.reproduce import grids
-from surprise_memory.reproduce.celldir import ARCHIVED_FILES, PROBE_NAMES, probe_path
+from surprise_memory.reproduce.celldir import ARCHIVED_FILES, PROBE_NAMES, in_use, probe_path
 from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, with_options
 from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
 from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local, settle
@@ -237,6 +237,28 @@ def test_a_cell_of_another_process_is_waited_for_while_the_others_go_on(tmp_path
     progress = run_local([theirs, ours], 1, show)
     assert progress.failed == {} and progress.done == [ours, theirs]
     assert seen[0] == [theirs] and seen[-1] == []
+
+
+def test_a_cell_that_another_process_begins_first_waits_again(tmp_path, monkeypatch):
+    """The lock was free when the scheduler looked, and taken when the cell's process came."""
+    cell = cell_of(tmp_path / "t" / "cell")
+    prepare(cell)
+    other = RunDir(cell.path)
+    other.open(dataclasses.asdict(cell.run), resume=False)
+    looks = []
+
+    def look_too_early(path):
+        looks.append(path)
+        return len(looks) > 1 and in_use(path)
+
+    def show(progress):
+        if progress.elsewhere:
+            assert not progress.running
+            other.close()
+
+    monkeypatch.setattr("surprise_memory.reproduce.local.in_use", look_too_early)
+    progress = run_local([cell], 1, show)
+    assert progress.failed == {} and progress.done == [cell] and len(looks) > 2
 
 
 def test_what_another_process_finishes_is_not_made_again(tmp_path):

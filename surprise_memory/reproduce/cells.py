@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import math
 import multiprocessing
 import os
 import shutil
@@ -30,6 +29,11 @@ from surprise_memory.reproduce.probes import PROBES
 from surprise_memory.training.config import PRESETS, RunConfig, from_dict
 from surprise_memory.training.loop import train
 from surprise_memory.training.rundir import Locked, RunDir, flatten
+
+# Seconds to wait for another process in a cell's directory. Not for ever: a network disk may hold
+# the lock of a machine that is gone.
+PATIENCE = 120
+BUSY = 75  # exit code of a cell's process that found another one in its directory (EX_TEMPFAIL)
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def prepare(cell: Cell) -> None:
     write_json(cell.path / "cell.json", about)
 
 
-def make(path: Path, patience: float = math.inf) -> None:
+def make(path: Path, patience: float = PATIENCE) -> None:
     """Make what is missing of a cell: its run, and then its probes.
 
     While another process is at work there, wait for it, at most `patience` seconds.
@@ -141,7 +145,7 @@ def make(path: Path, patience: float = math.inf) -> None:
         try:
             out.open(dataclasses.asdict(run), resume=out.exists)
         except Locked:
-            if time.monotonic() > until:
+            if time.monotonic() >= until:
                 raise
             time.sleep(0.5)
             continue
@@ -169,14 +173,19 @@ def reuse_identical_run(run: RunConfig, out: RunDir) -> bool:
 
 
 def main(path: Path, log: Path) -> None:
-    """The process of one cell. Its output goes into a file, and it ends when its parent does."""
+    """The process of one cell. Its output goes into a file, and it ends when its parent does.
+
+    If another process is at work in the cell's directory, it ends at once with the code BUSY.
+    """
     os.setsid()  # Ctrl-C is for the parent alone, which then asks each cell once to save and end
     threading.Thread(target=end_with_parent, daemon=True).start()
     with open(log, "ab") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
     try:
-        make(path)
+        make(path, patience=0)
+    except Locked:
+        sys.exit(BUSY)
     except UserError as error:
         sys.exit(f"{error}")
     except KeyboardInterrupt:

@@ -75,6 +75,11 @@ class Grid:
     comparable: bool = False
     """Whether scores of different environments may be averaged."""
 
+    @property
+    def entry_names(self) -> list[str]:
+        """The names of the entries, in order."""
+        return [entry.name for entry in self.entries]
+
     def budget(self, name: str) -> tuple[str, int, int]:
         """(preset, steps, seeds) of a budget."""
         choose(dict.fromkeys(BUDGETS), name, "budget")

@@ -13,7 +13,7 @@ from typing import Any
 
 from surprise_memory.errors import UserError
 from surprise_memory.reproduce.celldir import in_use
-from surprise_memory.reproduce.cells import Cell, main, prepare
+from surprise_memory.reproduce.cells import BUSY, Cell, main, prepare
 from surprise_memory.training.progress import rich_console
 from surprise_memory.training.rundir import RunDir
 
@@ -111,7 +111,10 @@ def settle_ended(progress: GridProgress) -> None:
 
 
 def settle(progress: GridProgress, cell: Cell, code: int) -> None:
-    """Done, or failed and why: the last line of its output."""
+    """Done, or waiting again, or failed and why: the last line of its output."""
+    if code == BUSY:  # another process was faster
+        progress.waiting.insert(0, cell)
+        return
     if code == 0 and cell.finished:
         progress.done.append(cell)
         return

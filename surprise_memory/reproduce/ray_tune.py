@@ -12,9 +12,6 @@ from surprise_memory.errors import need
 from surprise_memory.reproduce.cells import Cell, make, prepare
 
 RETRIES = 3  # of one cell
-# Seconds to wait for another process in a cell's directory. Then the trial fails and is retried:
-# a network disk may hold the lock of a machine that is gone.
-PATIENCE = 120
 
 
 def run_ray(cells: list[Cell], root: Path) -> dict[str, str]:
@@ -63,5 +60,5 @@ def trial(config: dict[str, str]) -> None:
     """One cell, wherever Tune puts it."""
     from ray import tune
 
-    make(Path(config["path"]), PATIENCE)
+    make(Path(config["path"]))
     tune.report({"finished": True})

@@ -29,7 +29,7 @@ def figures(study: Study) -> dict[str, bytes]:
     """PNGs by title: curves of the runs' metrics, and the results of their probes."""
     drawn = {}
     for metric, title in CURVES.items():
-        if is_logged(study, metric):
+        if study.has_metric(metric):
             drawn[title] = draw_curves(study, metric, title)
     for env in study.grid.envs:
         found = mnir_of_entries(study, env)
@@ -41,11 +41,6 @@ def figures(study: Study) -> dict[str, bytes]:
     if sized(study, next(iter(MEMORY_COLUMNS))):
         drawn["effect of the size of W"] = draw_sizes(study)
     return drawn
-
-
-def is_logged(study: Study, metric: str) -> bool:
-    """Whether any run has logged a metric."""
-    return any(result.last(metric, 1.0) for result in study.results)
 
 
 def mnir_of_entries(study: Study, env: str) -> dict[str, list[dict[str, float]]]:
@@ -160,8 +155,11 @@ def draw_band(axis: Any, curves: list[Curve], label: str, style: dict[str, Any])
     """Mean and one std over the runs, over the steps that all of them have."""
     if not curves:
         return
-    first = max(steps[0] for steps, _ in curves)
-    last = min(steps[-1] for steps, _ in curves)
+    first = -np.inf
+    last = np.inf
+    for steps, _ in curves:
+        first = max(first, steps[0])
+        last = min(last, steps[-1])
     x = np.linspace(first, last, POINTS)
     y = np.stack([np.interp(x, steps, values) for steps, values in curves])  # (runs, POINTS)
     centre = y.mean(0)
@@ -180,7 +178,9 @@ def draw_sizes(study: Study) -> bytes:
     A colour for each generator, a kind of line for each learning rate of W.
     """
     columns = [name for name in MEMORY_COLUMNS if name != "share paid for noise"] + ["return"]
-    hidden = {dict(entry.options)[W_HIDDEN] for entry in study.grid.entries if is_sized(entry)}
+    hidden = set()
+    for entry in filter(is_sized, study.grid.entries):
+        hidden.add(dict(entry.options)[W_HIDDEN])
     ticks = sorted(hidden)
     figure, axes = plotting().subplots(2, 4, figsize=(13, 5.6), layout="constrained")
     for axis, column in zip(axes.flat, columns, strict=False):

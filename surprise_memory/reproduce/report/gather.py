@@ -64,6 +64,10 @@ class Study:
                 found.append(result.probe_results[probe])
         return found
 
+    def has_metric(self, metric: str) -> bool:
+        """Whether any run has logged a metric."""
+        return any(result.last(metric, 1.0) for result in self.results)
+
     def scores(self, env: str, entry: str) -> list[float]:
         """By seed, times the grid's scale. Only finished runs have one."""
         found = []
@@ -73,10 +77,10 @@ class Study:
         return found
 
 
-def gather(root: Path) -> tuple[list[Study], list[Result]]:
+def gather(root: Path) -> tuple[list[Study], dict[Path, str]]:
     """Everything under a directory that `reproduce` has filled.
 
-    Returns the studies in the order of the grids, and the runs that no grid has any more.
+    Returns the studies in the order of the grids, and the runs that no grid has any more -> why.
     """
     runs = [read(path.parent) for path in sorted(root.glob("*/*/cell.json"))]
     if not runs:
@@ -86,10 +90,11 @@ def gather(root: Path) -> tuple[list[Study], list[Result]]:
         )
     refuse_twins(runs)
     known = []
-    left_out = []
+    left_out = {}
     for run in runs:
-        if why_left_out(run):
-            left_out.append(run)
+        why = why_left_out(run)
+        if why:
+            left_out[run.path] = why
         else:
             known.append(run)
     return studies_of(known), left_out
@@ -103,9 +108,8 @@ def studies_of(runs: list[Result]) -> list[Study]:
         for run in runs:
             if run.grid == name:
                 groups.setdefault((run.preset, run.budget), []).append(run)
-        own = [key for key in sorted(groups) if key[0] == grid.preset]
-        others = [key for key in sorted(groups) if key[0] != grid.preset]
-        for preset, budget in own + others:
+        own_preset_first = sorted(groups, key=lambda key: (key[0] != grid.preset, key))
+        for preset, budget in own_preset_first:
             studies.append(Study(name, grid, preset, budget, groups[preset, budget]))
     return studies
 
@@ -117,7 +121,7 @@ def why_left_out(run: Result) -> str:
     grid = GRIDS[run.grid]
     if run.env not in grid.envs:
         return f"'{run.grid}' has no environment '{run.env}'"
-    if run.entry not in [entry.name for entry in grid.entries]:
+    if run.entry not in grid.entry_names:
         return f"'{run.grid}' has no entry '{run.entry}'"
     return ""
 

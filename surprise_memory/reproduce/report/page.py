@@ -7,7 +7,7 @@ from pathlib import Path
 
 from surprise_memory.files import read_json, write_atomically, write_json
 from surprise_memory.reproduce.report.figures import figures
-from surprise_memory.reproduce.report.gather import Result, Study, gather, why_left_out
+from surprise_memory.reproduce.report.gather import Study, gather
 from surprise_memory.reproduce.report.render import Section, html, markdown
 from surprise_memory.reproduce.report.tables import Table, tables
 
@@ -66,7 +66,7 @@ def write_report(root: Path, out: Path | None = None) -> Report:
     return Report(
         html=html_path,
         markdown=markdown_path,
-        left_out={run.path: why_left_out(run) for run in left_out},
+        left_out=left_out,
         removed=remove_stale(stem, pictures),
     )
 
@@ -123,11 +123,11 @@ def more_pictures(root: Path) -> list[Section]:
     return [Section("Pictures", "", pictures=found, notes=read_notes(folder / "notes.md"))]
 
 
-def left_out_section(root: Path, runs: list[Result]) -> list[Section]:
+def left_out_section(root: Path, runs: dict[Path, str]) -> list[Section]:
     """The runs that are in no table, and why."""
     if not runs:
         return []
-    rows = [[str(run.path.relative_to(root)), why_left_out(run)] for run in runs]
+    rows = [[str(path.relative_to(root)), why] for path, why in runs.items()]
     table = Table("runs", ["run", "why"], rows)
     return [Section("Left out", LEFT_OUT, tables=[table])]
 
@@ -141,15 +141,23 @@ def read_notes(path: Path) -> str:
 
 def about(study: Study) -> str:
     """Setting, runs, hours and machine."""
-    done = [result for result in study.results if result.score is not None]
-    filled = len({(result.env, result.entry) for result in done})
+    finished = 0
+    filled = set()
+    seconds = 0.0
+    machines = set()
+    for result in study.results:
+        if result.score is not None:
+            finished += 1
+            filled.add((result.env, result.entry))
+        if result.machine:
+            machines.add(result.machine)
+        seconds += result.seconds
     wanted = len(study.grid.envs) * len(study.grid.entries)
-    hours = sum(result.seconds for result in study.results) / 3600
-    machines = {result.machine for result in study.results if result.machine}
     text = (
         f"Budget {study.budget}: {steps(study)} steps. "
-        f"{len(done)} of {len(study.results)} runs finished, {filled} of {wanted} cells filled; "
-        f"{hours:.1f} hours of training in all. {'; '.join(sorted(machines))}."
+        f"{finished} of {len(study.results)} runs finished, "
+        f"{len(filled)} of {wanted} cells filled; "
+        f"{seconds / 3600:.1f} hours of training in all. {'; '.join(sorted(machines))}."
     )
     if study.grid.paper_says:
         text += f" The paper: {study.grid.paper_says}"

@@ -41,7 +41,7 @@ def tables(study: Study) -> list[Table]:
         made.append(human_table(study))
     if study.grid.comparable:
         made.append(overall_table(study))
-    if any(r.last("noisy_tv/share", 1.0) for r in study.results):
+    if study.has_metric("noisy_tv/share"):
         made.append(tv_table(study))
     if any("doctor" in r.probe_results for r in study.results):
         made.append(memory_table(study))
@@ -121,7 +121,7 @@ def overall_table(study: Study) -> Table:
 def human_table(study: Study) -> Table:
     """Mean and median over the games of the human-normalised score; ours if every game was run."""
     head = ["method", "the paper: mean", "median", "here: mean", "median"]
-    own = [entry.name for entry in study.grid.entries]
+    own = study.grid.entry_names
     rows = []
     for method in dict.fromkeys([*ATARI_MEAN_MEDIAN, *own]):
         row = [method, "", "", "", ""]
