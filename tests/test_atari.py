@@ -1,11 +1,11 @@
-"""Atari is preprocessed as in the paper, checked frame by frame against Gymnasium's own wrappers."""
+"""Atari is preprocessed as in the paper, frame by frame as Gymnasium's own wrappers do it."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-from surprise_memory.envs import atari, make_vec
+from surprise_memory.envs import atari, family_of, make_vec
 from surprise_memory.envs.atari import Atari
 from surprise_memory.errors import UserError
 
@@ -18,9 +18,8 @@ ale_py = pytest.importorskip(
 def test_every_frame_is_that_of_gymnasiums_preprocessing(game):
     gym.register_envs(ale_py)
     reference = gym.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0.0)
-    reference = AtariPreprocessing(
-        reference, noop_max=1, frame_skip=4, screen_size=84
-    )  # EnvPool waits one frame, too
+    # EnvPool waits one frame, too: noop_max=1.
+    reference = AtariPreprocessing(reference, noop_max=1, frame_skip=4, screen_size=84)
     reference = FrameStackObservation(reference, 4, padding_type="reset")
     env, rng = Atari(game, 1, 5, sticky=0.0), np.random.default_rng(0)
     assert np.array_equal(env.reset()[0], reference.reset(seed=0)[0])
@@ -61,7 +60,7 @@ def test_losing_a_life_ends_nothing_and_rewards_are_not_clipped():
     lives = []
     for _ in range(300):
         step = env.step(rng.integers(0, 18, 4))
-        lives.append(env.transitions.info["lives"].copy())
+        lives.append(env.adapter.info["lives"].copy())
         lost = np.diff(np.array(lives[-2:]), axis=0).any(0) if len(lives) > 1 else np.zeros(4, bool)
         if (lost & ~(step.terminated | step.truncated) & step.valid).any():
             break
@@ -70,7 +69,7 @@ def test_losing_a_life_ends_nothing_and_rewards_are_not_clipped():
     assert env.env.spec.config.reward_clip is False
 
 
-def test_montezumas_room_is_told():
+def test_montezumas_room_is_reported():
     env = make_vec("MontezumaRevenge", 3, 0)
     env.reset()
     assert env.step(np.zeros(3, int)).info["room"].tolist() == [1, 1, 1]
@@ -82,8 +81,8 @@ def test_the_papers_games_are_there():
 
 
 def test_a_missing_rom_is_said_in_a_sentence(monkeypatch):
-    monkeypatch.setattr(
-        "surprise_memory.envs.atari.ids", lambda: ["Pong"]
-    )  # EnvPool lists the games whose ROM it finds
+    # EnvPool lists the games whose ROM it finds.
+    monkeypatch.setattr("surprise_memory.envs.atari.ids", lambda: ["Pong"])
     with pytest.raises(UserError, match="no ROM of Freeway: pip install"):
         make_vec("Freeway", 1, 0)
+    assert family_of("Freeway") == "atari"

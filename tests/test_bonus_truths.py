@@ -781,7 +781,9 @@ def test_the_expectation_learns_from_its_own_loss_alone():
     losses = bonus.losses(trace, chunk.valid_rows())
     losses["expect"].backward()
     assert all(p.grad is not None for p in bonus.model.stages["expect"].parameters())
-    assert all(p.grad is None for m in (bonus.model.surprise, bonus.model.memory) for p in m.parameters())
+    assert all(
+        p.grad is None for m in (bonus.model.surprise, bonus.model.memory) for p in m.parameters()
+    )
     bonus.zero_grad()
     sum(
         loss for name, loss in bonus.losses(trace, chunk.valid_rows()).items() if name != "expect"

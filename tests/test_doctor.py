@@ -105,8 +105,8 @@ def test_events_in_a_hand_made_view():
     view[4, 6, 6] = (4, 4, 0)  # an open door
     view[5, 1, 5] = (8, 1, 0)  # the goal
     obs[:, :147] = view.reshape(6, 147)
-    found = {name: np.flatnonzero(where).tolist() for name, where in minigrid.sights(obs).items()}
-    assert found == dict(zip(minigrid.SIGHTS, ([0], [1], [2, 3], [4], [5]), strict=True))
+    found = {name: np.flatnonzero(where).tolist() for name, where in minigrid.events(obs).items()}
+    assert found == dict(zip(minigrid.EVENTS, ([0], [1], [2, 3], [4], [5]), strict=True))
 
 
 def test_t_interval():

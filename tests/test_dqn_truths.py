@@ -905,7 +905,10 @@ def doubled(agent, drawn, r_int):
     )
     last = {name: wide(x) for name, x in drawn.last.items()}
     drawn = replace(
-        drawn, chunk=Chunk(**columns, extras=extras), last=last, initial_state=drawn.initial_state.double()
+        drawn,
+        chunk=Chunk(**columns, extras=extras),
+        last=last,
+        initial_state=drawn.initial_state.double(),
     )
     return agent, drawn, None if r_int is None else r_int.double()
 
@@ -941,9 +944,14 @@ def test_the_batch_of_errors_has_every_case():
 
 def test_nothing_is_learnt_from_the_burn_in_nor_from_the_target():
     agent, drawn, r_int = lesson()
-    obs, initial_state = drawn.chunk.obs.clone().requires_grad_(), drawn.initial_state.clone().requires_grad_()
+    obs, initial_state = (
+        drawn.chunk.obs.clone().requires_grad_(),
+        drawn.initial_state.clone().requires_grad_(),
+    )
     no = torch.zeros_like(drawn.chunk.first)  # one long episode
-    seen = replace(drawn, chunk=replace(drawn.chunk, obs=obs, first=no, valid=~no), initial_state=initial_state)
+    seen = replace(
+        drawn, chunk=replace(drawn.chunk, obs=obs, first=no, valid=~no), initial_state=initial_state
+    )
     agent.target.requires_grad_(True)
     agent.errors(seen, r_int).square().sum().backward()
     assert initial_state.grad is None

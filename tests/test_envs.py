@@ -1,4 +1,8 @@
-"""The three autoreset modes deliver one and the same stream; the fake transition reaches nothing."""
+"""The three autoreset modes give one stream; families are found by id; what each can do."""
+
+import doctest
+import importlib.util
+import sys
 
 import fakes
 import gymnasium as gym
@@ -8,16 +12,28 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from surprise_memory import Bonus, BonusConfig, MemoryConfig, RNDConfig, UserError
-from surprise_memory.envs import TOY, list_envs, make_vec
-from surprise_memory.envs.base import AutoresetAdapter, to_arrays
+from surprise_memory import envs as package
+from surprise_memory.envs import (
+    FAMILIES,
+    TMAZE,
+    TOY,
+    Family,
+    VecEnv,
+    family_of,
+    list_envs,
+    make_vec,
+    register_family,
+)
+from surprise_memory.envs.autoreset import AutoresetAdapter, to_arrays
 from surprise_memory.envs.gymnasium import Gymnasium
+from surprise_memory.envs.toy import Toy
 from surprise_memory.training.loop import RunnerState, collect
 
 SMALL = BonusConfig(rnd=RNDConfig(n=7, hidden=9), memory=MemoryConfig(slots=4, width=3, w_hidden=5))
 
 
 def stream(mode, T=60, B=2):
-    """next_obs, reward, done and bonus of the first 40 transitions that happened, for each environment."""
+    """Columns of the first 40 transitions that happened, for each environment."""
     env = Gymnasium("Counter-v0", B, 0, mode=mode)
     chunk, _ = collect(env, fakes.ByEye(), RunnerState.reset(env, None), T)
     bonus = Bonus("rnd+sm", env.obs_shape, B, SMALL)
@@ -71,13 +87,13 @@ def test_same_step_without_final_obs_is_refused():
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
     )
-    transitions = AutoresetAdapter(env, np.asarray)
-    transitions.reset(0)
+    adapter = AutoresetAdapter(env, np.asarray)
+    adapter.reset(0)
     step = env.step
     env.step = lambda action: (*step(action)[:4], {})
     with pytest.raises(UserError, match="final_obs"):
         for _ in range(9):
-            transitions.step(np.array([1]))
+            adapter.step(np.array([1]))
 
 
 def test_minigrid_fake_rows_follow_ends_and_precede_firsts():
@@ -149,3 +165,176 @@ def test_unknown_ids_name_the_nearest():
     with pytest.raises(UserError, match="Did you mean 'MiniGrid-DoorKey-8x8-v0'"):
         make_vec("MiniGrid-DorKey-8x8-v0", 1, 0)
     assert "MiniGrid-DoorKey-16x16-v0" in list_envs()
+
+
+def test_observations_of_a_tuple_space_survive_the_end_of_an_episode():
+    env = make_vec("Blackjack-v1", 3, seed=0)
+    env.reset()
+    steps = [env.step(np.zeros(3, int)) for _ in range(5)]  # to stick ends a game
+    for step in steps:
+        assert step.terminated.all() and step.next_obs.shape == step.obs.shape == (3, 32 + 11 + 2)
+        assert (step.next_obs.sum(1) == 3).all()
+
+
+@pytest.fixture
+def outsider():
+    """A family from another package, registered for one test."""
+
+    class Lanes(Toy):
+        """A toy that names an event."""
+
+        def events(self, obs):
+            return {"key": obs[:, -2] > 0}
+
+    def make(env_id, num_envs, seed, threads, render):
+        if env_id != "lanes:short":
+            raise UserError(f"There is no '{env_id}': use lanes:short.")
+        return Lanes(num_envs, seed)
+
+    def missing(env_id):
+        return "lanes-3d is not installed." if env_id == "lanes3d:short" else None
+
+    family = Family(
+        about="lanes",
+        ids=lambda: ["lanes:short"],
+        owns=lambda env_id: env_id.startswith("lanes:"),
+        make=make,
+        missing=missing,
+    )
+    register_family("lanes", family)
+    yield Lanes
+    del FAMILIES["lanes"]
+
+
+def test_a_family_can_come_from_another_package(outsider):
+    env = make_vec("lanes:short", 3, seed=0)
+    assert isinstance(env, outsider) and env.reset().shape == (3, 13)
+    assert "lanes:short" in list_envs()
+    assert family_of("lanes:short") == family_of("NoisyTV/lanes:short") == "lanes"
+    assert list(FAMILIES)[-1] == "gymnasium"  # it would have taken the colon for a module
+    with pytest.raises(UserError, match="use lanes:short"):
+        make_vec("lanes:long", 1, 0)
+    with pytest.raises(UserError, match="lanes-3d is not installed"):
+        make_vec("lanes3d:short", 1, 0)
+    assert family_of("lanes3d:short") == "lanes"
+    with pytest.raises(UserError, match="Did you mean 'lanes:short'"):
+        make_vec("lane-short", 1, 0)
+
+
+def test_a_noisy_tv_works_around_a_family_from_another_package(outsider):
+    env = make_vec("NoisyTV/lanes:short", 3, seed=0)
+    obs = env.reset()
+    assert isinstance(env.env, outsider) and env.tv_action == 3 and env.saves_state
+    noise = env.step(np.array([3, 0, 0])).obs
+    assert not np.isin(noise[0], (0, 1)).any() and np.isin(noise[1:], (0, 1)).all()
+    assert env.events(obs)["key"].tolist() == [False, False, False]
+
+
+def test_a_family_needs_a_free_name(outsider):
+    for name, said in (("lanes", "already"), ("atari", "already"), ("two words", "cannot name")):
+        with pytest.raises(UserError, match=said):
+            register_family(name, FAMILIES["toy"])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "family"),
+    [
+        (TOY, "toy"),
+        (TMAZE, "toy"),
+        ("MiniGrid-DoorKey-8x8-v0", "minigrid"),
+        ("BabyAI-GoToObj-v0", "minigrid"),
+        ("MontezumaRevenge", "atari"),
+        ("Pong", "atari"),
+        ("MiniWorld-Maze-v0", "miniworld"),
+        ("CartPole-v1", "gymnasium"),
+        ("fakes:Counter-v0", "gymnasium"),
+        ("not registered yet", "gymnasium"),
+    ],
+)
+def test_every_id_has_a_family_with_and_without_a_tv(env_id, family):
+    assert family_of(env_id) == family_of(f"NoisyTV/{env_id}") == family
+
+
+def test_a_family_owns_what_it_lists():
+    for name, family in FAMILIES.items():
+        assert family.about
+        for env_id in family.ids():
+            assert family.owns(env_id) and family.missing(env_id) is None
+            assert family_of(env_id) == name or name == "gymnasium"
+
+
+def test_what_is_not_installed_is_said_and_still_has_its_family(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    monkeypatch.setitem(sys.modules, "envpool.registration", None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "miniworld" else find(name)
+    )
+    for env_id, family, said in (
+        ("MiniGrid-Empty-5x5-v0", "minigrid", r"EnvPool .* 'surprise-memory\[minigrid,atari\]'"),
+        ("NoisyTV/BabyAI-GoToObj-v0", "minigrid", "EnvPool is not installed: pip install"),
+        ("Freeway", "atari", "EnvPool is not installed: pip install"),
+        ("MiniWorld-Maze-v0", "miniworld", r"MiniWorld is not installed: .*\[miniworld\]"),
+    ):
+        assert family_of(env_id) == family and not FAMILIES[family].ids()
+        with pytest.raises(UserError, match=said):
+            make_vec(env_id, 1, 0)
+    assert make_vec("CartPole-v1", 1, 0).num_envs == 1
+    with pytest.raises(UserError, match="Unknown environment 'Pong'"):
+        make_vec("Pong", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "declared"),
+    [  # tv_action, noop, newest_channels, saves_state, events
+        (TOY, (None, None, 13, True, 0)),
+        (TMAZE, (None, None, 4, True, 0)),
+        ("CartPole-v1", (None, None, 4, False, 0)),
+        ("Picture-v0", (None, None, 3, False, 0)),
+        ("MiniGrid-DoorKey-5x5-v0", (None, None, 151, False, 5)),
+        ("BabyAI-GoToObj-v0", (None, None, 215, False, 5)),
+        ("Freeway", (None, 0, 1, False, 0)),
+        (f"NoisyTV/{TOY}", (3, None, 13, True, 0)),
+        ("NoisyTV/MiniGrid-DoorKey-5x5-v0", (6, None, 151, False, 5)),
+        ("NoisyTV/Freeway", (3, 0, 1, False, 0)),
+    ],
+)
+def test_environments_declare_what_they_can_do(env_id, declared):
+    env = make_vec(env_id, 2, 0)
+    events = env.events(env.reset())
+    assert isinstance(env, VecEnv) and not env.in_processes
+    found = (env.tv_action, env.noop, env.newest_channels, env.saves_state, len(events))
+    assert found == declared
+    assert all(where.shape == (2,) and where.dtype == bool for where in events.values())
+    if not env.saves_state:
+        with pytest.raises(NotImplementedError):
+            env.get_state()
+
+
+def test_a_saved_toy_continues_bit_for_bit():
+    for env_id in (TOY, TMAZE):
+        one, two = make_vec(env_id, 3, 0), make_vec(env_id, 3, 1)
+        one.reset()
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            one.step(rng.integers(0, 3, 3))
+        two.set_state(one.get_state())
+        for _ in range(50):
+            action = rng.integers(0, 3, 3)
+            for a, b in zip(one.step(action)[:6], two.step(action)[:6], strict=True):
+                assert np.array_equal(a, b) and a.dtype == b.dtype
+
+
+def test_what_cannot_be_drawn_says_so():
+    class Blind(VecEnv):
+        pass
+
+    with pytest.raises(UserError, match="Blind environments cannot be drawn"):
+        Blind().render()
+    Blind().close()
+
+
+def test_the_examples_in_the_docstrings_work():
+    before = list(FAMILIES)
+    result = doctest.testmod(package)
+    assert result.attempted >= 4 and result.failed == 0 and list(FAMILIES) == before

@@ -56,7 +56,7 @@ class Sees:
         return None
 
     def __call__(self, chunk, carry):
-        from surprise_memory.envs.minigrid import sights
+        from surprise_memory.envs.minigrid import events as sights
 
         key = torch.as_tensor(sights(chunk.next_obs[:, 0].numpy())["key in view"])
         again = key & (key.cumsum(0) > 1)

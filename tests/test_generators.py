@@ -391,11 +391,16 @@ def test_ae_of_images_reconstructs_a_frozen_embedding():
     np.testing.assert_allclose(trace.u.flatten(0, 1), want, rtol=1e-4, atol=1e-5)
     before = [p.clone() for p in bonus.model.surprise.embed.parameters()]
     bonus.train_on(successors(images), bonus.start())
-    assert all(p.grad is None and not p.requires_grad for p in bonus.model.surprise.embed.parameters())
     assert all(
-        torch.equal(p, q) for p, q in zip(bonus.model.surprise.embed.parameters(), before, strict=True)
+        p.grad is None and not p.requires_grad for p in bonus.model.surprise.embed.parameters()
     )
-    assert all(p.grad is not None and p.grad.any() for p in bonus.model.surprise.autoencoder.parameters())
+    assert all(
+        torch.equal(p, q)
+        for p, q in zip(bonus.model.surprise.embed.parameters(), before, strict=True)
+    )
+    assert all(
+        p.grad is not None and p.grad.any() for p in bonus.model.surprise.autoencoder.parameters()
+    )
 
 
 # --- Disagreement --------------------------------------------------------------------------------------------------------

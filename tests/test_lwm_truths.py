@@ -541,7 +541,9 @@ def test_sequences_leave_the_encoder_alone_and_pairs_all_the_rest():
 
 def gradient(bonus, chunk, weight):
     bonus.learn(chunk, weight)
-    return {name: p.grad.clone() for name, p in bonus.model.named_parameters() if p.grad is not None}
+    return {
+        name: p.grad.clone() for name, p in bonus.model.named_parameters() if p.grad is not None
+    }
 
 
 @pytest.mark.parametrize("method", ["lwm", "lwm+sm"])

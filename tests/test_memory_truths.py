@@ -233,7 +233,9 @@ def test_one_update_moves_v_and_w_the_second_moves_q_too():
     chunk = Chunk(x, no.long(), no.float(), x, no, no, no, ~no, {})
     born = {name: p.clone() for name, p in bonus.model.memory.named_parameters()}
     bonus.train_on(chunk, bonus.start())
-    moved = {name for name, p in bonus.model.memory.named_parameters() if not torch.equal(p, born[name])}
+    moved = {
+        name for name, p in bonus.model.memory.named_parameters() if not torch.equal(p, born[name])
+    }
     assert moved == born.keys() - {"m.Q"}
     bonus.train_on(chunk, bonus.start())
     assert not torch.equal(bonus.model.memory.m.Q, born["m.Q"])

@@ -1,6 +1,7 @@
 """EnvPool's MiniGrid is the `minigrid` package's, step by step from the same layouts.
 
-EnvPool rng exactly as `minigrid` does, so a layout can be read off its picture, tile by tile, and set up in the other.
+EnvPool draws exactly as `minigrid` does. So a layout can be read off its picture, tile by tile, and
+set up in the other.
 """
 
 import gymnasium as gym

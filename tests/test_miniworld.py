@@ -1,4 +1,7 @@
-"""MiniWorld in 3-D: size, stack, the TV, the paper's three tasks. Needs the GL libraries that `make setup` installs."""
+"""MiniWorld in 3-D: size, stack, the TV, the paper's three tasks.
+
+Needs the GL libraries that `make setup` installs.
+"""
 
 from ctypes.util import find_library
 
@@ -25,6 +28,8 @@ def maze():
 def test_four_rgb_frames_of_84_pixels_and_a_remote_control(maze):
     assert maze.obs_shape == (12, 84, 84)
     assert maze.action_space.n == 4 and maze.tv_action == 3
+    assert maze.newest_channels == 3 and maze.in_processes and not maze.saves_state
+    assert list(maze.events(maze.reset())) == ["red box in view"]
     obs = maze.reset()
     assert obs.dtype == np.uint8 and obs.std() > 5
     assert np.array_equal(obs[:, :3], obs[:, 9:])  # a stack opens with its first frame
@@ -34,9 +39,8 @@ def test_four_rgb_frames_of_84_pixels_and_a_remote_control(maze):
 def test_watching_shows_fresh_noise_in_the_newest_frame_and_moves_nothing(maze):
     obs = maze.reset()
     one, two = maze.step(np.full(3, 3)), maze.step(np.full(3, 3))
-    assert np.array_equal(
-        one.next_obs[:, :9], obs[:, 3:]
-    )  # older frames move down, noise is the newest
+    # Older frames move down, noise is the newest.
+    assert np.array_equal(one.next_obs[:, :9], obs[:, 3:])
     assert np.array_equal(two.next_obs[:, 6:9], one.next_obs[:, 9:])  # it stays in the stack
     assert not np.array_equal(one.next_obs[:, 9:], two.next_obs[:, 9:])
     assert not np.array_equal(one.next_obs[0, 9:], one.next_obs[1, 9:])

@@ -596,7 +596,9 @@ def test_absorb_counts_each_row_once():
     carry, tables = bonus.start(), {}
     for _ in range(3):
         raw, trace, _ = bonus(chunk, carry)
-        want = tally(trace.u.numpy(), chunk.first, chunk.valid, bonus.model.memory.G.numpy(), tables)
+        want = tally(
+            trace.u.numpy(), chunk.first, chunk.valid, bonus.model.memory.G.numpy(), tables
+        )
         np.testing.assert_allclose(raw, want, rtol=1e-6)
         reward, _, carry = bonus.train_on(chunk, carry)
         np.testing.assert_allclose(reward, 0.5 * want / float(bonus.scaler.std), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""The noisy TV: one action shows noise and everything else stays as it was; what the trainer reports about it is right."""
+"""The noisy TV: one action shows noise and all else stays as it was; its metrics are right."""
 
 import fakes
 import numpy as np
@@ -9,7 +9,8 @@ from surprise_memory import UserError
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.envs.noisy_tv import NoisyTV
-from surprise_memory.training.loop import tv_metrics
+from surprise_memory.envs.toy import Toy
+from surprise_memory.training.metrics import tv_metrics
 
 
 def both(env_id, actions, B=3):
@@ -73,7 +74,34 @@ def test_a_saved_tv_goes_on_with_the_same_noise():
 
 
 def test_an_environment_whose_state_cannot_be_saved_has_none_to_offer():
-    assert not hasattr(make_vec("NoisyTV/CartPole-v1", 1, 0), "get_state")
+    env = make_vec("NoisyTV/CartPole-v1", 1, 0)
+    assert not env.saves_state
+    with pytest.raises(NotImplementedError):
+        env.get_state()
+    with pytest.raises(NotImplementedError):
+        env.set_state({})
+
+
+def test_noise_in_a_stack_of_frames_is_not_saved():
+    class Stacked(Toy):
+        frame_channels = 1
+
+    env = NoisyTV(Stacked(2, 0), seed=0)
+    assert Stacked.saves_state and not env.saves_state
+    with pytest.raises(NotImplementedError):
+        env.get_state()
+
+
+def test_the_tv_passes_on_what_the_environment_can_do():
+    inner = make_vec("MiniGrid-DoorKey-5x5-v0", 4, 0)
+    env = NoisyTV(inner, seed=0)
+    obs = env.reset()
+    found, expected = env.events(obs), inner.events(obs)
+    assert list(found) == list(expected) and len(found) == 5
+    for name, where in found.items():
+        assert np.array_equal(where, expected[name])
+    atari = make_vec("NoisyTV/Freeway", 1, 0)
+    assert (atari.noop, atari.newest_channels, atari.tv_action) == (0, 1, 3)
 
 
 def test_continuous_actions_have_no_remote_control():
@@ -87,13 +115,13 @@ def test_what_is_reported_of_the_tv():
     )
     chunk.action[:] = torch.tensor([[3, 0, 3], [1, 2, 3]])
     paid = torch.tensor([[4.0, 1, 2], [1, 2, 1000]])  # the last never happened
-    report = tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, paid)
+    report = tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0).tv_action, chunk, paid)
     mean, std = 2.0, np.std([4, 1, 2, 1, 2])
     assert report == pytest.approx(
         {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std, "noisy_tv/pay_share": 6 / 10},
         rel=1e-6,
     )
-    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, None) == pytest.approx(
+    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0).tv_action, chunk, None) == pytest.approx(
         {"noisy_tv/share": 0.4}
     )
-    assert tv_metrics(make_vec(TOY, 3, 0), chunk, paid) == {}
+    assert tv_metrics(make_vec(TOY, 3, 0).tv_action, chunk, paid) == {}

@@ -1,4 +1,4 @@
-"""Environments in worker processes: the same stream as in one process, and what happens when a worker dies."""
+"""Environments in worker processes: the stream of one process, and what a dead worker does."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def test_a_killed_worker_is_named_and_replaced_and_its_episodes_truncated(pool):
     env = pool()
     env.reset()
     before = env.step(np.zeros(B, int)).obs
-    os.kill(env.staff[1][0].pid, signal.SIGKILL)
+    os.kill(env.workers[1].process.pid, signal.SIGKILL)
     with pytest.warns(
         RuntimeWarning, match=r"Worker 1 \(environments 2 to 4\) died with exit code -9"
     ):
@@ -106,5 +106,5 @@ def test_an_environment_that_cannot_be_made_is_one_sentence(pool):
         pool(colour="red")
 
 
-def test_more_workers_than_environments_are_not_hired(pool):
-    assert len(pool(num_envs=2, workers=6).staff) == 2
+def test_more_workers_than_environments_are_not_started(pool):
+    assert len(pool(num_envs=2, workers=6).workers) == 2

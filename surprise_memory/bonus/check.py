@@ -228,7 +228,7 @@ class StageGame:
         given = e.clone()
         flat = {name: x.unflatten(0, (T, B))[rows].flatten(0, 1) for name, x in columns.items()}
         u = self.u[rows]
-        steps = Steps(self.first[rows], self.valid[rows], u, u, e)
+        steps = Steps(self.first[rows], self.valid[rows], u, u, e, 0.9 * e)
         carry = self.stage.start(B) if carry is None else carry
         answer: tuple[Tensor, dict[str, Tensor], Any] = self.stage(
             e, self.stage.prepare(flat), steps, carry

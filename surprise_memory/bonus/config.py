@@ -8,7 +8,7 @@ from surprise_memory.errors import one_of, require
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.nn.nets import LOSSES
 from surprise_memory.registry import OPTIONS
-from surprise_memory.stages import ExpectConfig, NGUConfig
+from surprise_memory.stages import ExpectConfig, GateConfig, NGUConfig, RecogniseConfig
 from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, LWMConfig, RNDConfig
 
 
@@ -30,6 +30,8 @@ class BonusConfig:
     lwm: LWMConfig = field(default_factory=LWMConfig)
     counts: CountsConfig = field(default_factory=CountsConfig)
     expect: ExpectConfig = field(default_factory=ExpectConfig)
+    recognise: RecogniseConfig = field(default_factory=RecogniseConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
     obs_norm: str = "whiten"
     """How the generator sees observations: whiten (running mean and std, clipped at 5) or scale."""
     obs_scale: float = 0.3
@@ -38,6 +40,8 @@ class BonusConfig:
     """The reward is |v|^power: 1 in the paper, 2 in most code. The same with and without a memory."""
     loss: str = "squared"
     """The generator's loss: norm (as printed) or squared."""
+    scale_by: str = "reward"
+    """What the scale is measured on: reward (what is paid) or novelty (|v|^power, before the stages)."""
     gamma: float = 0.99
     """Discount of the return whose std scales the reward."""
     scale_momentum: float | None = 0.9
@@ -63,6 +67,7 @@ def check_config(c: BonusConfig) -> None:
     for name in ("lr", "memory_lr"):
         require(getattr(c, name) > 0, name, getattr(c, name), "above 0")
     one_of(c.loss, LOSSES, "loss")
+    one_of(c.scale_by, ("reward", "novelty"), "scale_by")
 
 
 _EXTENDED: dict[tuple[Any, ...], type[BonusConfig]] = {}

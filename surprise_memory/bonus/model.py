@@ -22,7 +22,7 @@ from torch.linalg import vector_norm
 
 from surprise_memory.bonus.config import BonusConfig, check_config, complete
 from surprise_memory.bonus.methods import check_method, split_method
-from surprise_memory.errors import choose
+from surprise_memory.errors import UserError, choose
 from surprise_memory.memory import MEMORIES
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.nets import PIECE, in_pieces, is_image
@@ -103,6 +103,15 @@ class BonusModel(nn.Module):
             self.memory = MEMORIES[name.memory].make(self.surprise.n, c)
             stages |= {s: STAGES[s].make(shape, action_space, c) for s in name.stages}
         self.stages = nn.ModuleDict(stages)
+        self.asks_memory = any(stage.asks_memory for stage in stages.values())
+        if (
+            self.asks_memory
+            and self.memory.if_remembered(torch.zeros(1, 1, self.surprise.n)) is None
+        ):
+            raise UserError(
+                f"'{method}' has a stage that asks what remembering would save: only the memory sm "
+                "with project_back can tell."
+            )
         self.power = self.memory.power or self.surprise.power or c.power
         self.uses = set(self.surprise.uses).union(*(stage.uses for stage in stages.values()))
         self.actions = Actions(action_space) if "action" in self.uses else None
@@ -151,7 +160,7 @@ class BonusModel(nn.Module):
         u = torch.where(valid[..., None], u, 0.0)  # rows that never happened may hold NaN
         v, q, log, remembered = self.memory(u, first, valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
-        steps = Steps(first, valid, u, v, e)
+        steps = Steps(first, valid, u, v, e, self._e_if_remembered(u))
         reward, carries, traces = e, dict[str, Any](), dict[str, StageTrace]()
         for name, stage in self.stage_items():
             given = prepare(stage, pieces)
@@ -159,6 +168,15 @@ class BonusModel(nn.Module):
             traces[name] = StageTrace(given, record)
         trace = Trace(u, q, v, e, inputs, log, traces)
         return torch.where(valid, reward, 0.0), trace, Carry(after, remembered, carries)
+
+    def _e_if_remembered(self, u: Tensor) -> Tensor | None:
+        """e if M held each surprise already, where a stage asks for it."""
+        if not self.asks_memory:
+            return None
+        v = self.memory.if_remembered(u)
+        assert v is not None
+        e: Tensor = vector_norm(v, dim=-1) ** self.power
+        return e
 
     def _pieces(self, chunk: Chunk) -> list[Columns]:
         """What the parts see, a few thousand flattened steps at a time."""

@@ -41,7 +41,8 @@ class ReplayTrainer(Trainer):
         self.optimise(losses)
         self.model.update_stages(trace, chunk.valid, warmup)
         if not warmup:
-            self.scaler.update(raw[chunk.valid])
+            measured = trace.e if self.config.scale_by == "novelty" else raw
+            self.scaler.update(measured[chunk.valid])
         self.updates += 1
         reward = self.reward(raw).where(chunk.valid, 0.0)
         report = {f"losses/{name}": loss.item() for name, loss in losses.items()}

@@ -40,7 +40,8 @@ class RolloutTrainer(Trainer):
         if knows_nothing:  # statistics start from what they are about to judge
             model.update_stages(trace, valid, warmup)
             raw, trace, after = self(chunk, carry)
-        self.scaler.update(raw, valid, warmup)
+        measured = trace.e if self.config.scale_by == "novelty" else raw
+        self.scaler.update(measured, valid, warmup)
         losses = self._train(chunk, trace)
         if not (warmup or knows_nothing):
             model.update_obs_norm(chunk)

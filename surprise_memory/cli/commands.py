@@ -190,7 +190,7 @@ def mnir_command(
     """
     from rich.table import Table
 
-    from surprise_memory.tools import mnir as sights
+    from surprise_memory.tools import bars, mnir
     from surprise_memory.tools import run_figures as pictures
 
     require(
@@ -207,18 +207,18 @@ def mnir_command(
         agent, bonus = pictures.trained(config, where, seed)
         if bonus is None:
             raise UserError(f"{where.path} has no bonus (method none): leave it out.")
-        answer = sights.mnir_by_kind(
+        answer = mnir.mnir_by_event(
             config.env, bonus, episodes, seed, longest, agent if own_agent else None
         )
         found.setdefault(setting(config), []).append(answer)
-    averages = sights.averages(found)
+    averages = bars.averages(found)
     kinds = list(dict.fromkeys(kind for row in averages.values() for kind in row))
     table = Table("method", *kinds)
     for method, row in averages.items():
         table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
     rich_console().print(table)
     write_json(out.with_suffix(".json"), found)
-    sights.draw_kinds(found, out, worlds[0])
+    bars.draw_event_bars(found, out, worlds[0])
     print(out)
 
 
@@ -296,20 +296,26 @@ def reproduce_command(
 def report_command(
     dir: tyro.conf.Positional[Path] = Path("reproduction"),
     out: Path | None = None,
-    keep: Path | None = None,
+    archive: Path | None = None,
 ) -> None:
-    """Make a page (HTML and Markdown) of what `reproduce` has run: tables beside the paper's numbers, intervals, curves.
+    """Make a page (HTML and Markdown) of what `reproduce` has run: tables, intervals, curves.
 
-    Texts in DIR/notes.md, DIR/WHAT/notes-PRESET-BUDGET.md and DIR/pictures/notes.md are taken in, and pictures in DIR/pictures/.
+    It takes in notes from DIR/notes.md, DIR/WHAT/notes-PRESET-BUDGET.md and DIR/pictures/notes.md,
+    and the pictures in DIR/pictures/.
 
     Args:
         dir: The directory that `reproduce` was given.
         out: OUT.html, OUT.md and OUT/ with the pictures are written; DIR/report if not given.
-        keep: Also copy what the report needs of every finished run, metrics thinned, into this directory.
+        archive: Also copy what the report needs of every finished run, metrics thinned, there.
     """
     from surprise_memory.reproduce import report
 
-    if keep is not None:
-        print(f"{len(report.keep(dir, keep))} runs kept in {keep}")
-    for path in report.write_report(dir, out):
-        print(path)
+    if archive is not None:
+        print(f"{len(report.archive_runs(dir, archive))} runs archived in {archive}")
+    written = report.write_report(dir, out)
+    for run, why in written.left_out.items():
+        print(f"Left out {run}: {why}.")
+    for picture in written.removed:
+        print(f"Removed {picture}: this report no longer has it.")
+    print(written.html)
+    print(written.markdown)

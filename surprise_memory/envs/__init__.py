@@ -1,69 +1,113 @@
-"""Environments by the ids people know: MiniGrid, BabyAI, Atari, MiniWorld, any Gymnasium id, and NoisyTV/ before any of them."""
+"""Environments by id: MiniGrid, BabyAI, Atari, MiniWorld, any Gymnasium id; NoisyTV/ or NoisyView/ before any.
 
-import os
+How to add a family:
+1. Copy `toy.py`: a subclass of `VecEnv` with `reset` and `step`, and whatever else it can do.
+2. Describe it at the end of the file: `FAMILY = Family(about=..., ids=..., owns=..., make=...)`.
+3. Add one row to `FAMILIES` below, above Gymnasium, which is asked last.
+4. From another package, call `register_family("name", FAMILY)` instead of step 3.
+5. `make_vec`, `list_envs`, `family_of` and NoisyTV/ then work with it.
+"""
 
-from surprise_memory.envs import atari, gymnasium, minigrid, miniworld
-from surprise_memory.envs.base import Step, VecEnv, envpool
-from surprise_memory.envs.noisy_tv import PREFIX, NoisyTV
-from surprise_memory.envs.tmaze import TMaze
-from surprise_memory.envs.toy import Toy
+from typing import Any
+
+from surprise_memory.envs import atari, gymnasium, minigrid, miniworld, toy
+from surprise_memory.envs.base import Family, Step, VecEnv
+from surprise_memory.envs.noisy_tv import NoisyTV, TVOptions
+from surprise_memory.envs.noisy_view import NoisyView, ViewOptions
+from surprise_memory.envs.tmaze import TMAZE
+from surprise_memory.envs.toy import TOY
+from surprise_memory.envs.wrapped import parse_options, split_id
 from surprise_memory.errors import UserError, require, unknown
+from surprise_memory.registry import register
 
-TOY, TMAZE = "ToyKeyDoor-v0", "ToyTMaze-v0"
+LAST = "gymnasium"
+FAMILIES: dict[str, Family] = {
+    "toy": toy.FAMILY,
+    "minigrid": minigrid.FAMILY,
+    "atari": atari.FAMILY,
+    "miniworld": miniworld.FAMILY,
+    LAST: gymnasium.FAMILY,
+}
+
+
+# Go before an id, with options: NoisyTV:channels=8/<id>.
+WRAPPERS: dict[str, Any] = {"NoisyTV": (NoisyTV, TVOptions), "NoisyView": (NoisyView, ViewOptions)}
 
 
 def make_vec(
     env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
 ) -> VecEnv:
-    """B environments of one id, each with a seed of its own."""
+    """B environments of one id, each with its own seed."""
     require(num_envs >= 1, "envs", num_envs, "at least 1")
-    if env_id.startswith(PREFIX):
-        return NoisyTV(make_vec(env_id.removeprefix(PREFIX), num_envs, seed, threads, render), seed)
-    if env_id == TOY:
-        return Toy(num_envs, seed)
-    if env_id == TMAZE:
-        return TMaze(num_envs, seed)
-    if env_id in minigrid.ids():
-        return minigrid.MiniGrid(env_id, num_envs, seed, threads, render)
-    if env_id in atari.ids():
-        return atari.Atari(env_id, num_envs, seed, threads, render)
-    if env_id.startswith(miniworld.PREFIX):
-        return miniworld.MiniWorld(
-            env_id, num_envs, seed, min(threads_of_machine(), num_envs), render
-        )
-    if env_id.startswith(("MiniGrid-", "BabyAI-")) or env_id in atari.PAPER:
-        envpool()  # says how to install it where it is missing
-    if env_id in atari.PAPER:
-        raise UserError(
-            f"EnvPool has no ROM of {env_id}: pip install --force-reinstall 'surprise-memory[atari]' brings it."
-        )
-    if env_id in gymnasium.ids() or ":" in env_id:
-        return gymnasium.Gymnasium(env_id, num_envs, seed, render)
-    raise UserError(
-        unknown(env_id, list_envs(), "environment") + " `surprise-memory envs` lists them all."
-    )
+    wrapped = split_id(env_id, WRAPPERS)
+    if wrapped is not None:
+        wrapper, kind = WRAPPERS[wrapped.wrapper]
+        options = parse_options(kind, wrapped.options, env_id)
+        inner = make_vec(wrapped.inner, num_envs, seed, threads, render)
+        made: VecEnv = wrapper(inner, seed, options)
+        return made
+    for family in FAMILIES.values():
+        missing = family.missing(env_id)
+        if missing is not None:
+            raise UserError(missing)
+        if family.owns(env_id):
+            return family.make(env_id, num_envs, seed, threads, render)
+    sentence = unknown(env_id, list_envs(), "environment")
+    raise UserError(f"{sentence} `surprise-memory envs` lists them all.")
 
 
 def list_envs() -> list[str]:
-    """Every id that `make_vec` takes on this machine."""
-    return [TOY, TMAZE, *minigrid.ids(), *atari.ids(), *miniworld.ids(), *gymnasium.ids()]
-
-
-def threads_of_machine() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-__all__ = ["TMAZE", "TOY", "Step", "VecEnv", "list_envs", "make_vec"]
+    """Every id that `make_vec` takes on this machine; NoisyTV/ goes before any of them."""
+    found = []
+    for family in FAMILIES.values():
+        found.extend(family.ids())
+    return found
 
 
 def family_of(env_id: str) -> str:
-    """TEMPORARY until the families' registry lands."""
-    game = env_id.removeprefix(PREFIX)
-    return (
-        "atari"
-        if game in atari.ids()
-        else "miniworld"
-        if game.startswith(miniworld.PREFIX)
-        else "gymnasium"
-    )
+    """The name of the family that an id belongs to, installed here or not.
+
+    An id that no family knows counts as Gymnasium's, where it may be registered later.
+
+    >>> family_of("NoisyTV/ToyKeyDoor-v0")
+    'toy'
+    """
+    wrapped = split_id(env_id, WRAPPERS)
+    if wrapped is not None:
+        return family_of(wrapped.inner)
+    for name, family in FAMILIES.items():
+        if family.owns(env_id) or family.missing(env_id) is not None:
+            return name
+    return LAST
+
+
+def register_family(name: str, family: Family) -> None:
+    """Add environments from another package. Families that come with this one are asked before it.
+
+    >>> corridor = Family(
+    ...     about="a corridor",
+    ...     ids=lambda: ["Corridor-v0"],
+    ...     owns=lambda env_id: env_id == "Corridor-v0",
+    ...     make=lambda env_id, num_envs, seed, threads, render: toy.Toy(num_envs, seed),
+    ... )
+    >>> register_family("corridor", corridor)
+    >>> make_vec("NoisyTV/Corridor-v0", num_envs=3, seed=0).reset().shape
+    (3, 13)
+    >>> del FAMILIES["corridor"]  # only so that this example leaves nothing behind
+    """
+    register(FAMILIES, name, family, "family of environments")
+    FAMILIES[LAST] = FAMILIES.pop(LAST)  # it owns every id with a colon
+
+
+__all__ = [
+    "FAMILIES",
+    "TMAZE",
+    "TOY",
+    "Family",
+    "Step",
+    "VecEnv",
+    "family_of",
+    "list_envs",
+    "make_vec",
+    "register_family",
+]

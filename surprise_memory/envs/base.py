@@ -1,23 +1,18 @@
-"""What the trainer needs of a vector of environments, and the three ways in which Gymnasium resets them made one.
+"""What the trainer needs from a vector of environments, and what describes a family of them.
 
-`step` returns a `Step` whose `next_obs` is the true successor of what was acted on and whose `obs` is what to act on next.
-They differ only at an episode's end. Gymnasium's modes (`metadata["autoreset_mode"]`) are told apart here and nowhere else:
-
-NEXT_STEP  the step after an end ignores the action and returns the reset frame: that row is not `valid`
-SAME_STEP  the end already returns the reset frame; the true successor is in `info["final_obs"]`
-DISABLED   we reset the ended environments ourselves
+`step` returns a `Step`. Its `next_obs` is the true successor of the observation that was acted on.
+Its `obs` is what to act on next. The two differ only where an episode ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 
-from surprise_memory.errors import UserError
+from surprise_memory.errors import UserError, need
 
 Array = np.ndarray[Any, Any]
 
@@ -31,122 +26,96 @@ class Step(NamedTuple):
     terminated: Array
     truncated: Array
     valid: Array
-    info: Mapping[str, Array] = MappingProxyType(
-        {}
-    )  # what some environments tell beside it, such as Montezuma's room
+    info: Mapping[str, Array] = MappingProxyType({})  # what only some report: Montezuma's room
 
 
-class VecEnv(Protocol):
-    """B environments as the trainer sees them: vectors are float32 (k,), images are (C, H, W)."""
+class VecEnv:
+    """B environments as the trainer sees them: vectors are float32 (k,), images are (C, H, W).
+
+    A subclass sets the first three attributes and writes `reset` and `step`. All else has a default
+    that says "it cannot do that": override what it can do.
+    """
 
     num_envs: int
     obs_shape: tuple[int, ...]
     action_space: gym.Space[Any]
 
+    tv_action: int | None = None
+    """The action that turns on a noisy TV."""
+    noop: int | None = None
+    """An action that `step` accepts and that moves nothing. It may lie outside the action space."""
+    frame_channels: int | None = None
+    """Channels of the newest frame in a stack of images. None: there is no stack."""
+    saves_state: bool = False
+    """Whether `get_state` and `set_state` work."""
+    in_processes: bool = False
+    """Whether other processes step it. The CPU time of this process does not include them."""
+
+    @property
+    def newest_channels(self) -> int:
+        """Channels of the newest frame: all of them where there is no stack."""
+        if self.frame_channels is None:
+            return self.obs_shape[0]
+        return self.frame_channels
+
     def reset(self) -> Array:
-        """All environments start an episode; returns (B, *obs_shape)."""
+        """Start an episode in all environments; returns (B, *obs_shape)."""
+        raise NotImplementedError
 
     def step(self, action: Array) -> Step:
         """Act in all environments."""
+        raise NotImplementedError
+
+    def events(self, obs: Array) -> dict[str, Array]:
+        """What observations (K, *obs_shape) show, by name, each (K,) bool; {}: it names nothing."""
+        return {}
 
     def render(self) -> Array:
-        """The first environment as an image (H, W, 3); it must have been made with `render=True`."""
+        """The first environment as an image (H, W, 3). It must be made with `render=True`."""
+        raise UserError(f"{type(self).__name__} environments cannot be drawn.")
 
     def close(self) -> None:
-        """Let go of threads and processes."""
+        """Release threads and processes."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that the next steps depend on, as plain values."""
+        raise NotImplementedError(f"{type(self).__name__} does not save its state")
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from what `get_state` returned."""
+        raise NotImplementedError(f"{type(self).__name__} does not save its state")
 
 
-class AutoresetAdapter:
-    """Turns a Gymnasium vector environment of any autoreset mode into `Step`s. `prepare` maps its observations to arrays."""
-
-    def __init__(self, env: Any, prepare: Any) -> None:
-        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self.env, self.prepare, self.mode = env, prepare, AutoresetMode(mode)
-        self.ended: Array = np.zeros(env.num_envs, dtype=bool)
-        self.info: dict[str, Any] = {}  # of the last step
-
-    def reset(self, seed: int | None) -> Array:
-        """Start all episodes."""
-        self.ended[:] = False
-        obs, _ = self.env.reset(seed=seed) if seed is not None else self.env.reset()
-        return np.asarray(self.prepare(obs))
-
-    def step(self, action: Array) -> Step:
-        """One step of the environment, in our convention."""
-        raw, reward, terminated, truncated, info = self.env.step(action)
-        self.info = info
-        next_obs = obs = self.prepare(raw)
-        valid = np.ones(len(obs), dtype=bool)
-        done = terminated | truncated
-        if self.mode == AutoresetMode.NEXT_STEP:
-            valid = ~self.ended
-            # A row that never happened has no reward and cannot end an episode.
-            reward, terminated, truncated = reward * valid, terminated & valid, truncated & valid
-            done = done & valid
-        elif done.any() and self.mode == AutoresetMode.SAME_STEP:
-            if "final_obs" not in info:
-                raise UserError(
-                    "This SAME_STEP vector environment ends episodes without info['final_obs']: use NEXT_STEP."
-                )
-            next_obs = obs.copy()
-            finals = [info["final_obs"][i] for i in np.flatnonzero(done)]
-            next_obs[done] = self.prepare(_stack(finals))
-        elif done.any():
-            obs = self.prepare(self.env.reset(options={"reset_mask": done})[0])
-        self.ended = done
-        return Step(next_obs, obs, np.asarray(reward, np.float32), terminated, truncated, valid)
+def nothing_missing(env_id: str) -> str | None:
+    """For families that need no other package."""
+    return None
 
 
-def _stack(observations: list[Any]) -> Any:
-    """Single observations to one batch, through dictionaries."""
-    if isinstance(observations[0], dict):
-        return {name: _stack([o[name] for o in observations]) for name in observations[0]}
-    return np.stack(observations)
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A group of environments that are made in one way."""
 
-
-def to_arrays(space: gym.Space[Any]) -> tuple[tuple[int, ...], Any]:
-    """(shape, function from batches): images to (B, C, H, W) with their dtype, everything else flattened to float32."""
-    if isinstance(space, spaces.Box) and len(space.shape) == 3:
-        height, width, channels = space.shape
-        if channels <= 4 and height > 4:  # channels last, as Gymnasium's renderers give them
-            return (channels, height, width), lambda batch: np.ascontiguousarray(
-                np.moveaxis(batch, -1, 1)
-            )
-        return space.shape, np.asarray
-    if isinstance(space, spaces.Box):
-        return (int(np.prod(space.shape)),), lambda batch: np.reshape(
-            batch, (len(batch), -1)
-        ).astype(np.float32)
-    try:
-        width = spaces.flatdim(space)
-    except NotImplementedError as error:
-        raise UserError(
-            f"Observations of {space} cannot be flattened to numbers: wrap the environment first."
-        ) from error
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return (width,), lambda batch: np.eye(width, dtype=np.float32)[np.asarray(batch) - start]
-
-    def flatten(batch: Any) -> Array:
-        rows = gym.vector.utils.iterate(gym.vector.utils.batch_space(space, _length(batch)), batch)
-        return np.stack([np.asarray(spaces.flatten(space, row), np.float32) for row in rows])
-
-    return (width,), flatten
-
-
-def _length(batch: Any) -> int:
-    """B of a batch of a dictionary or tuple space."""
-    while isinstance(batch, dict | tuple):
-        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
-    return len(batch)
+    about: str
+    """One line of help."""
+    ids: Callable[[], list[str]]
+    """Every id that can be made on this machine."""
+    owns: Callable[[str], bool]
+    """Whether an id goes to `make`, which refuses a misspelt one."""
+    make: Callable[[str, int, int, int, bool], VecEnv]
+    """(env_id, num_envs, seed, threads, render) -> B environments."""
+    missing: Callable[[str], str | None] = nothing_missing
+    """The sentence for an id of this family that needs something not installed here, or None."""
 
 
 def envpool() -> Any:
     """The EnvPool module, which has MiniGrid and Atari, or how to get it."""
+    return need("envpool", extra="minigrid,atari", package="EnvPool")
+
+
+def missing_envpool() -> str | None:
+    """How to install EnvPool where it is missing, else None."""
     try:
-        import envpool as pool
-    except ImportError as error:
-        raise UserError(
-            "EnvPool is not installed: pip install 'surprise-memory[minigrid,atari]'."
-        ) from error
-    return pool
+        envpool()
+    except UserError as error:
+        return str(error)
+    return None

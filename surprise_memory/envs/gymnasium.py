@@ -6,7 +6,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from surprise_memory.envs.base import Array, AutoresetAdapter, Step, to_arrays
+from surprise_memory.envs.autoreset import AutoresetAdapter, to_arrays
+from surprise_memory.envs.base import Array, Family, Step, VecEnv
 from surprise_memory.errors import UserError
 
 
@@ -15,8 +16,21 @@ def ids() -> list[str]:
     return list(gym.registry)
 
 
-class Gymnasium:
-    """B copies of a Gymnasium environment, stepped in this process. Box actions are clipped to their bounds."""
+def owns(env_id: str) -> bool:
+    """A registered id, or "module:id", whose module registers it."""
+    return env_id in ids() or ":" in env_id
+
+
+def make(env_id: str, num_envs: int, seed: int, threads: int, render: bool) -> VecEnv:
+    """B copies in one thread."""
+    return Gymnasium(env_id, num_envs, seed, render)
+
+
+class Gymnasium(VecEnv):
+    """B copies of a Gymnasium environment, stepped in this process.
+
+    Box actions are clipped to their bounds.
+    """
 
     def __init__(
         self,
@@ -27,33 +41,36 @@ class Gymnasium:
         mode: AutoresetMode = AutoresetMode.SAME_STEP,
     ) -> None:
         options: dict[str, Any] = {"vector_kwargs": {"autoreset_mode": mode}}
-        options |= {"render_mode": "rgb_array"} if render else {}
+        if render:
+            options["render_mode"] = "rgb_array"
         try:
             self.env: Any = gym.make_vec(env_id, num_envs, vectorization_mode="sync", **options)
         except (gym.error.Error, ImportError) as error:
-            raise UserError(
-                f"Gymnasium cannot make '{env_id}': {str(error).rstrip('.')}."
-            ) from error
-        self.num_envs, self.seed = num_envs, seed
-        self.action_space: gym.Space[Any] = self.env.single_action_space
+            reason = str(error).rstrip(".")
+            raise UserError(f"Gymnasium cannot make '{env_id}': {reason}.") from error
+        self.num_envs = num_envs
+        self.seed = seed
+        self.action_space = self.env.single_action_space
         self.start = 0
         if isinstance(self.action_space, gym.spaces.Discrete):  # agents count from zero
-            self.start, self.action_space = (
-                int(self.action_space.start),
-                gym.spaces.Discrete(int(self.action_space.n)),
-            )
+            self.start = int(self.action_space.start)
+            self.action_space = gym.spaces.Discrete(int(self.action_space.n))
         self.obs_shape, prepare = to_arrays(self.env.single_observation_space)
-        self.transitions = AutoresetAdapter(self.env, prepare)
+        if len(self.obs_shape) == 3:
+            self.frame_channels = self.obs_shape[0]  # the newest frame is the whole image
+        self.adapter = AutoresetAdapter(self.env, prepare)
 
     def reset(self) -> Array:
         """Start all episodes; environment i has seed + i."""
-        return self.transitions.reset(self.seed)
+        return self.adapter.reset(self.seed)
 
     def step(self, action: Array) -> Step:
         """Act in all environments."""
         if isinstance(self.action_space, gym.spaces.Box):
             action = np.clip(action, self.action_space.low, self.action_space.high)
-        return self.transitions.step(action + self.start if self.start else action)
+        if self.start:
+            action = action + self.start
+        return self.adapter.step(action)
 
     def render(self) -> Array:
         """The first environment, drawn (H, W, 3)."""
@@ -62,3 +79,6 @@ class Gymnasium:
     def close(self) -> None:
         """Close every copy."""
         self.env.close()
+
+
+FAMILY = Family(about="any id that Gymnasium knows", ids=ids, owns=owns, make=make)

@@ -1,14 +1,18 @@
-"""MiniGrid and BabyAI through EnvPool's C++: the 7x7x3 view and the direction as 151 numbers, some 100,000 steps a second."""
+"""MiniGrid and BabyAI through EnvPool's C++, some 100,000 steps a second.
+
+An observation is the 7 x 7 x 3 view and the direction: 151 numbers.
+"""
 
 from typing import Any
 
 import numpy as np
 
-from surprise_memory.envs.base import Array, AutoresetAdapter, Step, envpool
-from surprise_memory.errors import UserError
+from surprise_memory.envs.autoreset import AutoresetAdapter
+from surprise_memory.envs.base import Array, Family, Step, VecEnv, envpool, missing_envpool
 
-# Tasks whose mission changes from episode to episode; elsewhere it is constant and carries nothing.
-SPOKEN = (
+PREFIXES = ("MiniGrid-", "BabyAI-")
+# Tasks whose mission changes from episode to episode; elsewhere it is constant and says nothing.
+MISSIONS_VARY = (
     "BabyAI",
     "MiniGrid-Fetch",
     "MiniGrid-GoTo",
@@ -16,84 +20,116 @@ SPOKEN = (
     "MiniGrid-LockedRoom",
     "MiniGrid-KeyCorridor",
 )
-SIGHTS = ("key in view", "carrying", "closed door in view", "open door in view", "goal in view")
+VIEW = 7 * 7 * 3
 WORDS = 64  # buckets of the mission's hashed bag of words
+EVENTS = ("key in view", "carrying", "closed door in view", "open door in view", "goal in view")
+DOOR, KEY, BALL, BOX, GOAL = 4, 5, 6, 7, 8  # MiniGrid's numbers for objects
+OPEN = 0  # and for a door's state
 
 
 def ids() -> list[str]:
     """Every MiniGrid and BabyAI id that EnvPool has; none where it is not installed."""
-    try:
-        return [
-            name for name in envpool().list_all_envs() if name.startswith(("MiniGrid-", "BabyAI-"))
-        ]
-    except UserError:
+    if missing_envpool() is not None:
         return []
+    return [name for name in envpool().list_all_envs() if name.startswith(PREFIXES)]
 
 
-def sights(obs: Array) -> dict[str, Array]:
-    """What MiniGrid observations (K, >= 147) show, by name, each (K,) bool: the first 147 numbers are the (7, 7, 3) view."""
-    view = obs[:, :147].reshape(len(obs), 7, 7, 3)
-    own = view[:, 3, 6, 0]  # the agent's own cell shows what it carries
-    around = view.reshape(len(obs), 49, 3)
-    around = np.delete(around, 3 * 7 + 6, axis=1)
-    kind, state = around[..., 0], around[..., 2]
-    door = kind == 4
+def owns(env_id: str) -> bool:
+    """What EnvPool lacks may still be in Gymnasium's registry."""
+    return env_id in ids()
+
+
+def missing(env_id: str) -> str | None:
+    """EnvPool, where it is not installed."""
+    if not env_id.startswith(PREFIXES):
+        return None
+    return missing_envpool()
+
+
+def events(obs: Array) -> dict[str, Array]:
+    """What observations (K, >= 147) show, by name, each (K,) bool.
+
+    The first 147 numbers are the (7, 7, 3) view: object, colour and state of each cell.
+    """
+    view = obs[:, :VIEW].reshape(len(obs), 7, 7, 3)
+    carried = view[:, 3, 6, 0]  # the agent's own cell shows what it carries
+    around = np.delete(view.reshape(len(obs), 49, 3), 3 * 7 + 6, axis=1)
+    kind = around[..., 0]
+    state = around[..., 2]
+    door = kind == DOOR
     shown = (
-        kind == 5,
-        np.isin(own, (5, 6, 7))[:, None],
-        door & (state > 0),
-        door & (state == 0),
-        kind == 8,
+        (kind == KEY).any(1),
+        np.isin(carried, (KEY, BALL, BOX)),
+        (door & (state != OPEN)).any(1),
+        (door & (state == OPEN)).any(1),
+        (kind == GOAL).any(1),
     )
-    return {name: where.any(1) for name, where in zip(SIGHTS, shown, strict=True)}
+    return dict(zip(EVENTS, shown, strict=True))
 
 
-class MiniGrid:
+class MiniGrid(VecEnv):
     """B MiniGrid environments."""
 
     def __init__(
         self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
     ) -> None:
-        self.num_envs, self.seed, self.spoken = num_envs, seed, env_id.startswith(SPOKEN)
+        self.num_envs = num_envs
         options: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "num_threads": threads}
-        options |= {"render_mode": "rgb_array"} if render else {}
+        if render:
+            options["render_mode"] = "rgb_array"
         self.env = envpool().make(env_id, env_type="gymnasium", **options)
         self.action_space = self.env.action_space
-        self.obs_shape: tuple[int, ...] = (151 + WORDS * self.spoken,)
-        self.transitions = AutoresetAdapter(self.env, self.numbers)
-        self.missions: dict[bytes, Array] = {}
+        self.reads_mission = env_id.startswith(MISSIONS_VARY)
+        size = VIEW + 4
+        if self.reads_mission:
+            size += WORDS
+        self.obs_shape = (size,)
+        self.adapter = AutoresetAdapter(self.env, self._vectors)
+        self.missions: dict[bytes, Array] = {}  # mission -> its words, computed once
 
-    def numbers(self, obs: dict[str, Array]) -> Array:
-        """(B, 151): the view, the direction one-hot; then the mission's words where they matter."""
-        view, direction = (
-            obs["image"].reshape(len(obs["image"]), -1),
-            np.eye(4, dtype=np.float32)[obs["direction"]],
-        )
-        parts = [view.astype(np.float32), direction]
-        if self.spoken:
-            parts.append(np.stack([self.words(mission.tobytes()) for mission in obs["mission"]]))
+    def _vectors(self, obs: dict[str, Array]) -> Array:
+        """(B, k): the view, the direction one-hot, and the mission's words where they vary."""
+        view = obs["image"].reshape(len(obs["image"]), -1).astype(np.float32)
+        direction = np.eye(4, dtype=np.float32)[obs["direction"]]
+        parts = [view, direction]
+        if self.reads_mission:
+            parts.append(np.stack([self._words(mission.tobytes()) for mission in obs["mission"]]))
         return np.concatenate(parts, 1)
 
-    def words(self, mission: bytes) -> Array:
+    def _words(self, mission: bytes) -> Array:
         """A mission as counts of its words in WORDS buckets."""
         if mission not in self.missions:
-            vector = np.zeros(WORDS, np.float32)
+            counts = np.zeros(WORDS, np.float32)
             for word in mission.rstrip(b"\0").split():
-                vector[sum(letter * 31**i for i, letter in enumerate(word)) % WORDS] += 1
-            self.missions[mission] = vector
+                counts[bucket(word)] += 1
+            self.missions[mission] = counts
         return self.missions[mission]
 
     def reset(self) -> Array:
         """Start all episodes; EnvPool took its seed when it was made."""
-        return self.transitions.reset(None)
+        return self.adapter.reset(None)
 
     def step(self, action: Array) -> Step:
         """Act in all environments."""
-        return self.transitions.step(action.astype(np.int32))
+        return self.adapter.step(action.astype(np.int32))
+
+    def events(self, obs: Array) -> dict[str, Array]:
+        """Key, door and goal in view, and whether something is carried."""
+        return events(obs)
 
     def render(self) -> Array:
         """The first grid, drawn (H, W, 3)."""
         return np.asarray(self.env.render(env_ids=np.array([0]))[0])
 
-    def close(self) -> None:
-        """EnvPool's threads end with the process."""
+
+def bucket(word: bytes) -> int:
+    """The bucket of a word: the same in every process, unlike Python's own hash."""
+    number = 0
+    factor = 1
+    for letter in word:
+        number += letter * factor
+        factor *= 31
+    return number % WORDS
+
+
+FAMILY = Family(about="MiniGrid and BabyAI", ids=ids, owns=owns, make=MiniGrid, missing=missing)

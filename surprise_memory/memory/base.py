@@ -41,6 +41,10 @@ class Memory(nn.Module):
         """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `commit`, carry). Changes nothing."""
         raise NotImplementedError
 
+    def if_remembered(self, u: Tensor) -> Tensor | None:
+        """v (T, B, ...) of surprises u (T, B, n) if each were held already; None if it cannot tell."""
+        return None
+
     def losses(
         self, u: Tensor, rows: Tensor, log: Any, weight: Tensor | None = None
     ) -> dict[str, Tensor]:

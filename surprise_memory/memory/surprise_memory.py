@@ -86,6 +86,15 @@ class SurpriseMemory(Memory):
             q = torch.cat([u_e, u], -1)
         return (self.w(q).sub_(q) if self.w else q), q, log, carry
 
+    @torch.no_grad()
+    def if_remembered(self, u: Tensor) -> Tensor | None:
+        """W(q) - q with q = [u Q V, u]: a sharp read of a memory that holds the key u Q returns that key."""
+        if self.m is None or self.m.V is None or self.w is None:
+            return None
+        q = torch.cat([u @ self.m.Q @ self.m.V, u], -1)
+        v: Tensor = self.w(q) - q
+        return v
+
     def losses(
         self, u: Tensor, rows: Tensor, log: KeyLog | None, weight: Tensor | None = None
     ) -> dict[str, Tensor]:

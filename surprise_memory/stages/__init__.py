@@ -10,6 +10,8 @@ from surprise_memory.registry import register, register_options
 from surprise_memory.stages.base import Stage, Steps
 from surprise_memory.stages.episodic import Episodic, NGUConfig
 from surprise_memory.stages.expect import Expect, ExpectConfig
+from surprise_memory.stages.gain import Gain, Gate, GateConfig
+from surprise_memory.stages.recognise import Recognise, RecogniseConfig
 
 Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Stage]
 
@@ -30,6 +32,18 @@ STAGES = {
         lambda shape, actions, c: Expect(shape, Actions(actions), c.expect),
         "pay only the excess over the bonus to be expected from state and action",
     ),
+    "recognise": Entry(
+        lambda shape, actions, c: Recognise(shape, c.recognise),
+        "pay only for what resembles something seen before: noise resembles nothing",
+    ),
+    "gate": Entry(
+        lambda shape, actions, c: Gate(shape, c.gate),
+        "pay only for kinds of sights that remembering would help with; needs the memory sm",
+    ),
+    "gain": Entry(
+        lambda shape, actions, c: Gain(),
+        "pay what remembering would save, instead of the novelty; needs the memory sm",
+    ),
 }
 
 
@@ -48,6 +62,11 @@ __all__ = [
     "Episodic",
     "Expect",
     "ExpectConfig",
+    "Gain",
+    "Gate",
+    "GateConfig",
+    "Recognise",
+    "RecogniseConfig",
     "NGUConfig",
     "Stage",
     "Steps",

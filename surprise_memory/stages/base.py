@@ -30,6 +30,7 @@ class Steps:
     u: Tensor  # (T, B, n) the surprise
     v: Tensor  # (T, B, m) what the memory leaves of it
     e: Tensor  # (T, B) |v|^power, the reward before the first stage
+    e_if_remembered: Tensor | None = None  # (T, B) the same if M held this very surprise
 
 
 class Stage(nn.Module):
@@ -39,6 +40,8 @@ class Stage(nn.Module):
     """Of obs, action, next_obs: what `prepare` gets. Observations are normalised, actions are float vectors."""
     lr: float | None = None
     """Learning rate of its networks; None is `BonusConfig.lr`."""
+    asks_memory: bool = False
+    """Whether it needs `steps.e_if_remembered`, which only some memories know."""
     logged: tuple[str, ...] = ()
     """Columns of the record, (T, B) each, whose means are logged as intrinsic/NAME."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from surprise_memory.bonus import Bonus, Trace
-from surprise_memory.envs.minigrid import sights as sights_of
+from surprise_memory.envs.minigrid import events as sights_of
 from surprise_memory.errors import UserError
 from surprise_memory.tools.plots import INK, NORM, NOVELTY, plotting
 from surprise_memory.tools.stats import Array, mnir

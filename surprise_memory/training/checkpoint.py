@@ -43,7 +43,7 @@ def save_checkpoint(
         "runner": {name: getattr(state, name) for name in names},
         "recent": list(state.recent),
         "bonus_carry": dataclasses.asdict(state.bonus_carry),
-        "env": env.get_state() if hasattr(env, "get_state") else None,
+        "env": env.get_state() if env.saves_state else None,
     }
     write_atomically(out.checkpoint, lambda file: torch.save(content, file))
 

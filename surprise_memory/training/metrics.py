@@ -22,9 +22,7 @@ def rollout_metrics(
     """Episodes, the noisy TV and rooms, as far as the environment has them. Adds the returns to `recent`."""
     recent.extend(value for value, _ in episodes)
     row = episode_metrics(episodes, recent)
-    return (
-        row | tv_metrics(getattr(env, "tv_action", None), chunk, r_int) | room_metrics(chunk, r_int)
-    )
+    return row | tv_metrics(env.tv_action, chunk, r_int) | room_metrics(chunk, r_int)
 
 
 def episode_metrics(episodes: list[Episode], recent: deque[float]) -> dict[str, float]:

@@ -7,7 +7,6 @@ from typing import Any
 from surprise_memory.agents import DQNConfig, PPOConfig
 from surprise_memory.bonus import BonusConfig
 from surprise_memory.envs import family_of
-from surprise_memory.envs.noisy_tv import PREFIX as NOISY_TV
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.stages import NGUConfig
 from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, LWMConfig, RNDConfig
@@ -71,7 +70,7 @@ def _paper(env: str) -> RunConfig:
             run, envs=128, minibatches=4, clip=0.1, warmup_rollouts=50, steps=12_500_000
         )  # 50 M frames
     if family == "miniworld":
-        rewarded = env.startswith(NOISY_TV)  # its other two tasks are explored without their reward
+        rewarded = env.startswith("NoisyTV")  # its other two tasks are explored without their reward
         return _with(
             run,
             clip=0.1,

@@ -20,7 +20,6 @@ from surprise_memory.bonus import RolloutTrainer, Trace
 from surprise_memory.bonus.methods import split_method
 from surprise_memory.bonus.model import last_frame
 from surprise_memory.envs import VecEnv, make_vec
-from surprise_memory.envs.minigrid import sights
 from surprise_memory.nn.nets import is_image
 from surprise_memory.nn.returns import discounted_filter
 from surprise_memory.surprise import SURPRISES
@@ -52,11 +51,6 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
     )
     env.action_space.seed(run.seed)
     loop, seen, add_noise = RunnerState.reset(env, bonus), Seen(), NoiseSource(run.seed)
-    named = (
-        ("MiniGrid-" in run.env or "BabyAI-" in run.env)
-        and len(env.obs_shape) == 1
-        and env.obs_shape[0] >= 147
-    )
     total, held = run.warmup_rollouts + rollouts, held_out(rollouts)
     alone = Alone(run, env)
     for i in range(total):
@@ -77,7 +71,8 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
         else:
             raw, trace, loop.bonus_carry = bonus(shown, loop.bonus_carry)
             seen.seconds["ask"].append(time.perf_counter() - began)
-            seen.hold(chunk, alone.pays(shown, trace), raw, trace, noise, named)
+            events = env.events(chunk.next_obs.flatten(0, 1).numpy())
+            seen.hold(chunk, alone.pays(shown, trace), raw, trace, noise, events)
         tick()
     env.close()
     columns = ("norm",) if split_method(run.method)[1] == "none" else ("norm", "novelty")
@@ -121,6 +116,7 @@ class Alone:
         if self.bonus is None:
             norm: Tensor = trace.surprise_norm**self.power
             return norm
+        raw: Tensor
         raw, _, self.carry = self.bonus(chunk, self.carry)
         return raw
 
@@ -162,9 +158,15 @@ class Seen:
         self.rollouts["novelty"].append(metrics["intrinsic/novelty"])
 
     def hold(
-        self, chunk: Chunk, alone: Tensor, raw: Tensor, trace: Trace, noise: Array, named: bool
+        self,
+        chunk: Chunk,
+        alone: Tensor,
+        raw: Tensor,
+        trace: Trace,
+        noise: Array,
+        events: dict[str, Array],
     ) -> None:
-        """A held-out rollout: what the generator alone would pay, what is paid; `named` when its observations are MiniGrid's."""
+        """A held-out rollout: what the generator alone would pay, what is paid, what it shows (T*B,)."""
         self.bonus["norm"].append(alone.double().numpy())
         self.bonus["novelty"].append(raw.double().numpy())
         self.noise.append(noise)
@@ -173,7 +175,7 @@ class Seen:
         self.moments["novelty"] += v.T @ v
         if v.shape == q.shape:  # a residual; a count is none
             self.energy += [(v**2).sum(), (q**2).sum()]
-        for name, where in sights(chunk.next_obs.flatten(0, 1).numpy()).items() if named else ():
+        for name, where in events.items():
             self.events.setdefault(name, []).append(where.reshape(chunk.shape))
 
     @property

@@ -1,4 +1,4 @@
-"""MNIR by kind of state: the kinds are told apart, and the bars are the numbers one works out by hand."""
+"""MNIR by event: steps go to the right events, and the bars are worked out by hand."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from surprise_memory.cli import main
-from surprise_memory.envs import make_vec, miniworld
-from surprise_memory.tools import mnir as sights
+from surprise_memory.envs import VecEnv, make_vec, miniworld
+from surprise_memory.tools import bars, mnir
 
 TV = "NoisyTV/MiniGrid-DoorKey-5x5-v0"
 
@@ -27,17 +27,18 @@ class PaysNoise:
 
 
 def test_a_bonus_that_pays_noise_alone_has_the_mnir_of_a_coin():
-    found = sights.mnir_by_kind(TV, PaysNoise(), episodes=3, seed=0, longest=10_000)
-    # Over an episode with a share p of noise, z is sqrt((1 - p) / p) there and -sqrt(p / (1 - p)) elsewhere; p is about 1/7.
+    found = mnir.mnir_by_event(TV, PaysNoise(), episodes=3, seed=0, longest=10_000)
+    # With a share p of noise, z is sqrt((1 - p) / p) there and -sqrt(p / (1 - p)) elsewhere.
+    # p is about 1/7.
     assert found["noise"] == pytest.approx(6**0.5, rel=0.2)
     assert found["walls only"] == pytest.approx(-(6**-0.5), rel=0.2)
 
 
 def test_only_the_first_episode_of_each_environment_counts():
-    longest = sights.mnir_by_kind(TV, PaysNoise(), episodes=2, seed=3, longest=10_000)
+    longest = mnir.mnir_by_event(TV, PaysNoise(), episodes=2, seed=3, longest=10_000)
     bonus = PaysNoise()
-    assert sights.mnir_by_kind(TV, bonus, episodes=2, seed=3, longest=100_000) == longest
-    assert bonus.asked <= 250 // sights.BLOCK + 1  # DoorKey-5x5 ends after 250 steps
+    assert mnir.mnir_by_event(TV, bonus, episodes=2, seed=3, longest=100_000) == longest
+    assert bonus.asked <= 250 // mnir.BLOCK + 1  # DoorKey-5x5 ends after 250 steps
 
 
 def test_what_is_noise_is_nothing_else():
@@ -46,7 +47,7 @@ def test_what_is_noise_is_nothing_else():
     from surprise_memory.training.loop import RandomAgent, RunnerState, collect
 
     chunk, _ = collect(env, RandomAgent(env), RunnerState.reset(env, None), 64)
-    found = sights.kinds(TV, env, chunk)
+    found = mnir.events_of(env, chunk)
     assert np.array_equal(found["noise"], ((chunk.action == 6) & ~chunk.done).numpy())
     others = np.any([where for name, where in found.items() if name != "noise"], axis=0)
     assert np.array_equal(others, ~found["noise"]) and found["key in view"].any()
@@ -57,7 +58,7 @@ def test_a_red_box_is_seen_in_the_newest_frame_alone():
     frames[0, 9:, :2, :2] = np.array([200, 20, 20])[:, None, None]  # four red pixels, newest frame
     frames[1, 6:9, :9, :9] = np.array([200, 20, 20])[:, None, None]  # the frame before it
     frames[2, 9:] = np.array([150, 90, 70])[:, None, None]  # bricks
-    assert miniworld.sights(frames)["red box in view"].tolist() == [True, False, False]
+    assert miniworld.events(frames)["red box in view"].tolist() == [True, False, False]
 
 
 def test_the_command_writes_bars_and_numbers_and_refuses_what_it_cannot_name(tmp_path, capsys):
@@ -86,20 +87,23 @@ def test_the_command_writes_bars_and_numbers_and_refuses_what_it_cannot_name(tmp
         assert said in capsys.readouterr().err
 
 
-def test_mnir_by_kind_is_worked_out_episode_by_episode():
-    """Episode one pays 0, 2 (MNIR -1, 1), episode two 5, 5, 8 (its last step does not count); a room may come late."""
+def test_mnir_by_event_is_worked_out_episode_by_episode():
+    """Episode one pays 0, 2 (MNIR -1, 1), episode two 5, 5: the third row does not count.
+
+    A room may come late.
+    """
     paid, counts = (
         np.array([[0.0, 5.0], [2.0, 5.0], [7.0, 8.0]]),
         np.array([[1, 1], [1, 1], [0, 0]], bool),
     )
     one, two = np.array([[1, 0], [0, 0]], bool), np.array([[0, 1], [1, 1]], bool)
     met = [{"room 1": one, "room 2": two}, {"room 3": np.ones((1, 2), bool)}]
-    assert sights.by_kind(paid, counts, met) == {"room 1": -1.0, "room 2": pytest.approx(1 / 3)}
+    assert mnir.by_event(paid, counts, met) == {"room 1": -1.0, "room 2": pytest.approx(1 / 3)}
 
 
-def test_rooms_are_kinds_where_the_environment_tells_them():
+def test_rooms_are_events_where_the_environment_reports_them():
     chunk = SimpleNamespace(extras={"room": torch.tensor([[1, 2], [1, 1]])})
-    found = sights.kinds("MontezumaRevenge", None, chunk)
+    found = mnir.events_of(VecEnv(), chunk)
     assert {name: where.tolist() for name, where in found.items()} == {
         "room 1": [[True, False], [True, True]],
         "room 2": [[False, True], [False, False]],
@@ -114,7 +118,7 @@ def test_asking_leaves_the_bonus_as_it_was():
     before = {
         name: x.clone() for name, x in bonus.state_dict().items() if isinstance(x, torch.Tensor)
     }
-    sights.mnir_by_kind(TV, bonus, episodes=2, seed=0, longest=64)
+    mnir.mnir_by_event(TV, bonus, episodes=2, seed=0, longest=64)
     after = bonus.state_dict()
     assert all(torch.equal(x, after[name]) for name, x in before.items())
 
@@ -141,3 +145,14 @@ def test_runs_of_other_settings_have_other_labels():
         "lwm+sm, power 2",
     ]
     assert setting(dataclasses.replace(run, seed=3, steps=5)) == "lwm+sm"  # seeds are averaged
+
+
+def test_a_bar_is_the_mean_over_the_runs_that_met_the_event():
+    found = {"rnd": [{"noise": 1.0, "key": 2.0}, {"noise": 3.0}], "rnd+sm": [{"key": -1.0}]}
+    assert bars.averages(found) == {"rnd": {"noise": 2.0, "key": 2.0}, "rnd+sm": {"key": -1.0}}
+    (axis,) = bars.event_bars(found, "a task").axes
+    heights = {group.get_label(): [bar.get_height() for bar in group] for group in axis.containers}
+    assert heights == {"rnd": [2.0, 2.0], "rnd+sm": [0.0, -1.0]}
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["noise", "key"]
+    dots = sorted(y for line in axis.lines for y in line.get_ydata() if line.get_marker() == ".")
+    assert dots == [-1.0, 1.0, 2.0, 3.0]

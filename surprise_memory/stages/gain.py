@@ -1,0 +1,97 @@
+"""What would remembering save? The novelty now, minus the novelty if M held this very surprise.
+
+    gain = e - e_2,    e_2 = |W([u Q V, u]) - [u Q V, u]|^power
+
+W is trained on recalls that really happen. What never recurs is never recalled, so W never learns to
+rebuild it from its recall: remembering it would save nothing. A first sight of something that recurs
+would be recognised. "If the agent meets the same surprise at two time steps, its surprise novelty
+should decline": this is paid (`gain`), or used to tell kinds of sights apart (`gate`).
+
+Single gains fluctuate around their mean, and the positive half of the fluctuations would be paid. The
+gate therefore asks of the *kind* of sight: a small network learns E[gain / e | s'], and the novelty
+passes if that is above zero.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surprise_memory.errors import require
+from surprise_memory.nn.nets import encoder, in_pieces, is_image, mlp, weighted_mean
+from surprise_memory.stages.base import Columns, Stage, Steps
+
+WIDTH = 128
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """The gate by what remembering would save."""
+
+    temperature: float = 0.01
+    """Width of the gate, in shares of the novelty."""
+    lr: float = 1e-3
+    """Learning rate of the expected gain."""
+
+
+class Gain(Stage):
+    """The reward is the gain itself, signed: clipped at zero, it would pay noise's fluctuations."""
+
+    asks_memory = True
+    logged = ("gain",)
+
+    def forward(
+        self, reward: Tensor, inputs: Columns, steps: Steps, carry: None
+    ) -> tuple[Tensor, Columns, None]:
+        """reward * (e - e_2) / e."""
+        gain = relative_gain(steps)
+        return reward * gain, {"gain": gain}, None
+
+
+class Gate(Stage):
+    """reward * sigmoid(E[gain / e | s'] / temperature)."""
+
+    uses = ("next_obs",)
+    asks_memory = True
+    logged = ("gain", "gate")
+
+    def __init__(self, shape: tuple[int, ...], config: GateConfig) -> None:
+        super().__init__()
+        require(config.temperature > 0, "gate.temperature", config.temperature, "above 0")
+        require(config.lr > 0, "gate.lr", config.lr, "above 0")
+        self.config, self.lr = config, config.lr
+        self.encoder: nn.Module = nn.Identity()
+        width = shape[0]
+        if is_image(shape):
+            self.encoder = nn.Sequential(encoder(shape, [], WIDTH, nn.LeakyReLU), nn.ReLU())
+            width = WIDTH
+        self.net = mlp([width, WIDTH, WIDTH, 1], nn.ReLU)
+        output = self.net[-1]
+        assert isinstance(output, nn.Linear)
+        nn.init.zeros_(output.weight)  # every kind begins half open
+
+    def expected(self, inputs: Columns) -> Tensor:
+        """E[gain / e | s'] (K,)."""
+        expected: Tensor = self.net(self.encoder(inputs["next_obs"])).squeeze(1)
+        return expected
+
+    def forward(
+        self, reward: Tensor, inputs: Columns, steps: Steps, carry: None
+    ) -> tuple[Tensor, Columns, None]:
+        """Novelty of a kind that remembering helps with passes."""
+        expected = in_pieces(self.expected, inputs).unflatten(0, reward.shape)
+        gate = torch.sigmoid(expected / self.config.temperature)
+        return reward * gate, {"gain": relative_gain(steps), "gate": gate}, None
+
+    def losses(
+        self, inputs: Columns, record: Columns, weight: Tensor | None, rng: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Squared error against the gain that was found."""
+        error = self.expected(inputs) - record["gain"].clamp(-1, 1)
+        return {"gate": weighted_mean(error.square(), weight)}
+
+
+def relative_gain(steps: Steps) -> Tensor:
+    """(e - e_2) / e (T, B)."""
+    assert steps.e_if_remembered is not None
+    return (steps.e - steps.e_if_remembered) / steps.e.clamp(min=1e-8)
