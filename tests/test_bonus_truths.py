@@ -541,10 +541,12 @@ def test_same_seed_same_weights_whatever_the_global_stream(method):
         outcomes.append((rewards, metrics, state(bonus)))
     assert not differences(outcomes[0], outcomes[1])
     assert differences(
-        outcomes[0][2]["model.surprise.predictor.0.weight"], outcomes[2][2]["model.surprise.predictor.0.weight"]
+        outcomes[0][2]["model.surprise.predictor.0.weight"],
+        outcomes[2][2]["model.surprise.predictor.0.weight"],
     )
     assert differences(
-        outcomes[0][2]["model.surprise.target.0.weight"], outcomes[2][2]["model.surprise.target.0.weight"]
+        outcomes[0][2]["model.surprise.target.0.weight"],
+        outcomes[2][2]["model.surprise.target.0.weight"],
     )
 
 

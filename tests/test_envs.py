@@ -101,11 +101,11 @@ def test_minigrid_fake_rows_follow_ends_and_precede_firsts():
     loop = RunnerState.reset(env, None)
 
     class Forward:
-        def act(self, obs, first, memo):
+        def act(self, obs, first, state, mode):
             return (
                 torch.randint(0, 3, (5,), generator=torch.Generator().manual_seed(loop.steps)),
                 {},
-                memo,
+                state,
             )
 
     chunk, episodes = collect(env, Forward(), loop, 300)

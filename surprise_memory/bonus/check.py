@@ -1,4 +1,4 @@
-"""Does a part of yours keep its contract? `check_surprise`, `check_memory` and `check_stage` say which promise it breaks.
+"""Does a part of yours keep its contract? These checks say which promise it breaks.
 
     from surprise_memory.bonus.check import check_surprise
     check_surprise(lambda shape, action_space, config: MySurprise(shape))
@@ -39,7 +39,7 @@ def promise(kept: bool, sentence: str) -> None:
         raise Broken(sentence)
 
 
-# --- generators -------------------------------------------------------------------------------------------------------
+# --- generators ---
 
 
 def check_surprise(
@@ -68,7 +68,8 @@ def check_surprise(
     same = torch.equal(other(other.prepare(seen)), before)
     promise(
         same,
-        "After state_dict -> load_state_dict u is another: register every network, also frozen ones, and buffers.",
+        "After state_dict -> load_state_dict u is another: register every network, also frozen ones, "
+        "and buffers.",
     )
 
 
@@ -116,7 +117,8 @@ def _check_asking(surprise: Surprise, seen: dict[str, Tensor]) -> None:
     alone = surprise(surprise.prepare({name: x[rows] for name, x in seen.items()}))
     promise(
         close(alone, u[rows]),
-        "u of a step depends on the other steps of its batch: no means over the batch, no batch norm.",
+        "u of a step depends on the other steps of its batch: use no means over the batch and no "
+        "batch norm.",
     )
 
 
@@ -145,7 +147,7 @@ def _check_training(surprise: Surprise, seen: dict[str, Tensor]) -> None:
 
 
 def _check_episodes(surprise: Surprise, seen: dict[str, Tensor]) -> None:
-    """A generator with an episodic state is the same step by step, and forgets at an episode's end."""
+    """A generator with an episodic state is the same step by step, and forgets old episodes."""
     first, valid = episodes()
 
     def ask(columns: dict[str, Tensor], rows: slice, carry: Any) -> tuple[Tensor, Any]:
@@ -170,7 +172,7 @@ def _check_episodes(surprise: Surprise, seen: dict[str, Tensor]) -> None:
     promise(close(changed[after & valid], whole[after & valid]), RESET)
 
 
-# --- stages -------------------------------------------------------------------------------------
+# --- stages ---
 
 
 def check_stage(
@@ -299,7 +301,7 @@ def _check_stage_training(stage: Stage, game: StageGame) -> None:
     _check_weight(losses, twice)
 
 
-# --- memories ---------------------------------------------------------------------------------------------------------
+# --- memories ---
 
 
 def check_memory(
@@ -320,7 +322,8 @@ def check_memory(
     same = torch.equal(other(u, first, valid, other.start(B))[0], v)
     promise(
         same,
-        "After state_dict -> load_state_dict v is another: register networks and buffers, or use get_extra_state.",
+        "After state_dict -> load_state_dict v is another: register networks and buffers, or use "
+        "get_extra_state.",
     )
 
 
@@ -364,7 +367,8 @@ def _check_recall(memory: Memory, u: Tensor, first: Tensor, valid: Tensor) -> No
     apart = close(memory(one, first, valid, memory.start(B))[0][:, 1:], v[:, 1:])
     promise(
         apart,
-        "What one environment sees changes the reward of another: keep them apart, or set shared = True.",
+        "What one environment sees changes the reward of another: keep them apart, or set "
+        "shared = True.",
     )
     past, after = before_reset(first)
     promise(
@@ -401,7 +405,7 @@ def _check_memory_training(memory: Memory, u: Tensor, first: Tensor, valid: Tens
     )
 
 
-# --- shared -----------------------------------------------------------------------------------------------------------
+# --- shared ---
 
 ONE_BY_ONE = "T steps one by one are paid otherwise than as one chunk."
 UNREACHED = "No loss reaches {}: train it, or freeze it with requires_grad_(False)."
@@ -416,7 +420,10 @@ RESET = "What happened before an episode began changes what it is paid: honour `
 
 
 def episodes() -> tuple[Tensor, Tensor]:
-    """(first, valid), (T, B) each: ends at different times, one environment with a row that never happened after each."""
+    """(first, valid), (T, B) each: episodes end at different times.
+
+    One environment has a row that never happened after an end.
+    """
     first = torch.zeros(T, B, dtype=torch.bool)
     valid = ~first
     first[0], first[17, 0], first[21, 2], first[36, 2] = True, True, True, True

@@ -49,7 +49,7 @@ MEMORIES = {
 
 
 def register_memory(name: str, make: Make, about: str, options: type | None = None) -> None:
-    """Put a memory of yours beside ours: `rnd+name`, `icm+name`, ... then work wherever a method is named.
+    """Add a memory of yours: `rnd+name`, `icm+name`, ... then work wherever a method is named.
 
     `make(n, bonus_config)` builds it for surprises of width n. `options` is a frozen dataclass with
     defaults; the memory finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.

@@ -48,7 +48,7 @@ STAGES = {
 
 
 def register_stage(name: str, make: Make, about: str, options: type | None = None) -> None:
-    """Put a stage of yours beside ours: `rnd+sm+name` then works wherever a method is named.
+    """Add a stage of yours: `rnd+sm+name` then works wherever a method is named.
 
     `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
     defaults; the stage finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
@@ -65,9 +65,9 @@ __all__ = [
     "Gain",
     "Gate",
     "GateConfig",
+    "NGUConfig",
     "Recognise",
     "RecogniseConfig",
-    "NGUConfig",
     "Stage",
     "Steps",
     "register_stage",

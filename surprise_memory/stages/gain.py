@@ -2,14 +2,14 @@
 
     gain = e - e_2,    e_2 = |W([u Q V, u]) - [u Q V, u]|^power
 
-W is trained on recalls that really happen. What never recurs is never recalled, so W never learns to
-rebuild it from its recall: remembering it would save nothing. A first sight of something that recurs
-would be recognised. "If the agent meets the same surprise at two time steps, its surprise novelty
-should decline": this is paid (`gain`), or used to tell kinds of sights apart (`gate`).
+W is trained on recalls that really happen. What never recurs is never recalled, so W never learns
+to rebuild it from its recall: remembering it would save nothing. A first sight of something that
+recurs would be recognised. "If the agent meets the same surprise at two time steps, its surprise
+novelty should decline": this is paid (`gain`), or used to tell kinds of sights apart (`gate`).
 
-Single gains fluctuate around their mean, and the positive half of the fluctuations would be paid. The
-gate therefore asks of the *kind* of sight: a small network learns E[gain / e | s'], and the novelty
-passes if that is above zero.
+Single gains fluctuate around their mean, and the positive half of the fluctuations would be paid.
+The gate therefore asks about the *kind* of sight: a small network learns E[gain / e | s'], and the
+novelty passes if that is above zero.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Gain(Stage):
     def forward(
         self, reward: Tensor, inputs: Columns, steps: Steps, carry: None
     ) -> tuple[Tensor, Columns, None]:
-        """reward * (e - e_2) / e."""
+        """The reward times (e - e_2) / e."""
         gain = relative_gain(steps)
         return reward * gain, {"gain": gain}, None
 
@@ -59,7 +59,8 @@ class Gate(Stage):
         super().__init__()
         require(config.temperature > 0, "gate.temperature", config.temperature, "above 0")
         require(config.lr > 0, "gate.lr", config.lr, "above 0")
-        self.config, self.lr = config, config.lr
+        self.config = config
+        self.lr = config.lr
         self.encoder: nn.Module = nn.Identity()
         width = shape[0]
         if is_image(shape):

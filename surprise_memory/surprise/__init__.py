@@ -58,7 +58,7 @@ SURPRISES = {
 def register_surprise(
     name: str, make: Make, about: str, takes_memory: bool = True, options: type | None = None
 ) -> None:
-    """Put a generator of yours beside ours: `name`, `name+sm`, ... then work wherever a method is named.
+    """Add a generator of yours: `name`, `name+sm`, ... then work wherever a method is named.
 
     `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
     defaults; the generator finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.

@@ -70,7 +70,9 @@ def _paper(env: str) -> RunConfig:
             run, envs=128, minibatches=4, clip=0.1, warmup_rollouts=50, steps=12_500_000
         )  # 50 M frames
     if family == "miniworld":
-        rewarded = env.startswith("NoisyTV")  # its other two tasks are explored without their reward
+        rewarded = env.startswith(
+            "NoisyTV"
+        )  # its other two tasks are explored without their reward
         return _with(
             run,
             clip=0.1,
