@@ -40,7 +40,7 @@ def test_a_tv_that_replays_shows_only_what_was_really_seen():
     def sometimes(env, t):
         return np.where(np.arange(env.num_envs) % 2 == t % 2, env.tv_action, 0)
 
-    watched, shown, valid = frames(f"NoisyTV:replay=20/{TOY}", sometimes)
+    watched, shown, _ = frames(f"NoisyTV:replay=20/{TOY}", sometimes)
     real = {x.tobytes() for x in shown[~watched]}
     late = np.arange(STEPS)[:, None] >= 1
     on_tv = [x.tobytes() for x in shown[watched & late]]
