@@ -40,12 +40,16 @@ def save_checkpoint(
         "method": run.method,
         "agent": agent.state_dict(),
         "buffer": agent.buffer_state(final),
-        "bonus": bonus.state_dict() if bonus else None,
+        "bonus": None,
         "runner": {name: getattr(state, name) for name in names},
         "recent": list(state.recent),
         "bonus_carry": dataclasses.asdict(state.bonus_carry),
-        "env": env.get_state() if env.saves_state else None,
+        "env": None,
     }
+    if bonus is not None:
+        content["bonus"] = bonus.state_dict()
+    if env.saves_state:
+        content["env"] = env.get_state()
     write_atomically(out.checkpoint, lambda file: torch.save(content, file))
 
 
