@@ -68,8 +68,8 @@ def check_surprise(
     same = torch.equal(other(other.prepare(seen)), before)
     promise(
         same,
-        "After state_dict -> load_state_dict u is another: register every network, also frozen ones, "
-        "and buffers.",
+        "After state_dict -> load_state_dict u is another: register every network, also frozen "
+        "ones, and buffers.",
     )
 
 
