@@ -736,7 +736,7 @@ def counters(num_envs):
 @pytest.mark.parametrize("curious", [False, True])
 @pytest.mark.parametrize("random", [False, True])
 def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
-    """With unmoved weights: from the stored initial_state on, as if the whole episode had been read again from its beginning."""
+    """With unmoved weights: from the stored state on, as if the whole episode had been read again from its beginning."""
     env, U = (
         world(B),
         7,

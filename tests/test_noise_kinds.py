@@ -1,4 +1,4 @@
-"""Other kinds of noise: a TV with channels, one that replays real frames, a sticky remote, a noisy view."""
+"""Other kinds of noise: TVs with channels or replayed frames, a sticky remote, a noisy view."""
 
 import fakes  # noqa: F401 (registers Picture-v0 and Counter-v0)
 import numpy as np
@@ -40,7 +40,7 @@ def test_a_tv_that_replays_shows_only_what_was_really_seen():
     def sometimes(env, t):
         return np.where(np.arange(env.num_envs) % 2 == t % 2, env.tv_action, 0)
 
-    watched, shown, valid = frames(f"NoisyTV:replay=20/{TOY}", sometimes)
+    watched, shown, _ = frames(f"NoisyTV:replay=20/{TOY}", sometimes)
     real = {x.tobytes() for x in shown[~watched]}
     late = np.arange(STEPS)[:, None] >= 1
     on_tv = [x.tobytes() for x in shown[watched & late]]

@@ -27,11 +27,11 @@ class MemoryConfig:
     width: int = 32
     """Numbers per slot (d); 16 in the paper."""
     read: str = "ntm"
-    """How M is read: ntm (sharp cosine), cosine (as printed), cosine-mean, softmax (their code)."""
+    """Read of M: ntm (sharp cosine), cosine (as printed), cosine-mean, softmax (authors' code)."""
     w_hidden: int | None = None
     """Hidden units of W: None is the surprise's width n, fewer recall less; 32 in the paper."""
     w_bias: bool = True
-    """Whether W has biases. Without them and with a cosine read, no surprise has no novelty."""
+    """Whether W has biases; without them, zero surprise has zero novelty under a cosine read."""
     m_coef: float = 1.0
     """Weight of L_M."""
     loss: str = "squared"

@@ -1,4 +1,4 @@
-"""NGU's episodic factor (Badia et al., 2020): new in this episode, times surprising ever.
+"""NGU's episodic factor (Badia et al., 2020): novelty in the episode times life-long surprise.
 
 | symbol | meaning                                                               |
 |--------|-----------------------------------------------------------------------|
@@ -35,7 +35,7 @@ class NGUConfig:
     k: int = 10
     """Nearest neighbours; an episode with fewer steps pays nothing."""
     capacity: int = 30_000
-    """Embeddings of an episode that are kept, newest first."""
+    """Newest embeddings of an episode that are kept."""
     embedding: int = 32
     """Width of f."""
     hidden: int = 128

@@ -1,7 +1,7 @@
 """Is this bonus alive, does the memory change anything, does it follow rarity, is it fooled by noise?
 
 `stream` lives through rollouts of a random policy, `measures` are the pure functions that judge them, `examination` repeats it
-over seeds, `verdict` says it in sentences, `report` prints and rng it.
+over seeds, `verdict` says it in sentences, `report` prints and draws it.
 """
 
 from surprise_memory.tools.doctor.examination import examine
