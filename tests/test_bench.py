@@ -1,4 +1,4 @@
-"""The benchmark at tiny size: its structure and its arithmetic. Nothing here depends on how fast the machine is."""
+"""The benchmark at tiny size: structure and arithmetic. Nothing depends on the machine's speed."""
 
 import dataclasses
 import json
@@ -73,7 +73,8 @@ def test_progress_is_told_in_turns(told, result):
 
 
 def test_bytes_of_the_key_log_by_hand(result):
-    # debug: T 16, B 4, N 12, d 4. The log is 28 x 4 x 4 floats, `filled` 16 x 4 int64, a snapshot 4 x 12 x 4 floats.
+    # debug: T 16, B 4, N 12, d 4. The log is 28 x 4 x 4 floats, `filled` 16 x 4 int64,
+    # a snapshot 4 x 12 x 4 floats.
     assert result["memory"] == {
         "key_log_bytes": 1792 + 512,
         "snapshot_bytes": 16 * 768,
@@ -221,5 +222,6 @@ def test_the_recurrent_dqn_is_measured_part_by_part():
             method["steps_per_second"], 4e3 / sum(method["ms"].values()), rel_tol=1e-6
         )
     assert result["batch"] == [4, 4 + 16 + 3]
-    # 13 floats, action, reward, both before (8 + 4 + 8 + 4 bytes), 4 flags, 16 floats of state per 16 steps: 52 + 24 + 4 + 4.
+    # 13 floats, action, reward, both before (8 + 4 + 8 + 4 bytes), 4 flags,
+    # 16 floats of state per 16 steps: 52 + 24 + 4 + 4.
     assert result["replay_bytes"] == 84 * 2_000

@@ -1,4 +1,4 @@
-"""What the intrinsic reward must do: scale, learn, forget nothing, ask without touching, and skip what never happened."""
+"""What the intrinsic reward must do: scale, learn, forget nothing, and skip what never happened."""
 
 import copy
 import dataclasses
@@ -43,7 +43,10 @@ def make(method="rnd+sm", seed=0, num_envs=B, action_space=None, **options):
 
 
 def chunk_of(states, plan=PLAN, opening=True):
-    """A chunk whose `next_obs` are `states` (T, B, K), cut as `plan` says; `opening`: row 0 starts episodes everywhere."""
+    """A chunk whose `next_obs` are `states` (T, B, K), cut as `plan` says.
+
+    `opening`: row 0 starts episodes everywhere.
+    """
     letters = np.array([list(row) for row in plan]).T
     first = np.vstack(
         [(letters[-1:] != "s") | opening, letters[:-1] != "s"]
@@ -283,7 +286,7 @@ def test_a_warm_up_whitens_first_trains_and_fills_the_filter_but_leaves_the_rewa
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_bonus_varies_along_time_and_across_environments(method):
-    """RLeXplore's ICM averaged over a whole environment: every step of it got one and the same number."""
+    """RLeXplore's ICM averaged over an environment: each of its steps got the same number."""
     bonus, (chunk,) = make(method), chunks(1)
     raw, _, _ = bonus(chunk, bonus.start())
     seen = raw[chunk.valid]
@@ -303,7 +306,7 @@ def test_the_raw_reward_is_the_norm_of_the_novelty_to_the_power(power):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_seen_often_earns_less_than_what_is_new(method, seed):
-    """Four states over and over, then those against four new ones, each as an episode's opening (M is empty)."""
+    """Four states over and over, then those against four new ones, each as an episode's first."""
     rng = torch.Generator().manual_seed(seed)
     known, new = torch.randn(2, 4, K, generator=rng)
     bonus = make(
@@ -328,15 +331,15 @@ def test_what_was_seen_often_earns_less_than_what_is_new(method, seed):
 
 
 def rounds(envs, distinct, rng):
-    """One episode each: `distinct` states in turn, four times round, new states for every episode and environment."""
+    """One episode each: `distinct` states in turn, four times round, new ones for every episode."""
     states = torch.randn(distinct, envs, K, generator=rng).repeat(4, 1, 1)
     return chunk_of(states, ("s" * (len(states) - 1) + "e",) * envs)
 
 
 def trained_on_repeats(method, seed, read, rollouts, distinct=1):
-    """The raw reward (round, state, environment) of unseen episodes after training the memory on others of their kind."""
+    """The raw reward (round, state, environment) of unseen episodes, after training on others."""
     memory = MemoryConfig(20, 4, read=read, w_hidden=4)
-    bonus = make(method, seed, 32, rnd=RNDConfig(4, 16), memory=memory, obs_norm="scale", lr=1e-9, memory_lr=1e-2,
+    bonus = make(method, seed, 32, rnd=RNDConfig(4, 16), memory=memory, obs_norm="scale", lr=1e-9, memory_lr=1e-2,  # noqa: E501
                  epochs=4, minibatches=4, proportion=1.0)  # fmt: skip
     rng = torch.Generator().manual_seed(seed)
     for _ in range(rollouts):
@@ -350,11 +353,12 @@ def trained_on_repeats(method, seed, read, rollouts, distinct=1):
 def test_sm_learns_to_pay_a_repeated_surprise_less_than_its_first_occurrence(seed, read, distinct):
     """Every surprise of an episode comes four times, and no surprise occurs in two episodes.
 
-    What makes it true: M learns to recall u, so repeats ask W for [u, u] and first occurrences for [something else, u]; W
-    has n = 4 hidden units for queries of 2n = 8 numbers, cannot pass all of them, and spends its units on the frequent
-    kind. With 2n units it passes both and no difference is left. Only a sharp read (ntm) can tell several surprises of one
-    episode apart; the others are given one. With the printed `cosine` the read-out is u, 2u, 3u and the drop is not
-    reliable. The generator is held still (lr = 1e-9), so that only the memory can make the difference.
+    What makes it true: M learns to recall u, so repeats ask W for [u, u] and first occurrences for
+    [something else, u]. W has n = 4 hidden units for queries of 2n = 8 numbers, cannot pass all of
+    them, and spends its units on the frequent kind. With 2n units it passes both and no difference
+    is left. Only a sharp read (ntm) can tell several surprises of one episode apart; the others are
+    given one. With the printed `cosine` the read-out is u, 2u, 3u and the drop is not reliable. The
+    generator is held still (lr = 1e-9), so that only the memory can make the difference.
     """
     raw = trained_on_repeats("rnd+sm", seed, read, 40, distinct)
     assert raw[-1].mean() < 0.75 * raw[0].mean()
@@ -363,7 +367,7 @@ def test_sm_learns_to_pay_a_repeated_surprise_less_than_its_first_occurrence(see
 
 @pytest.mark.parametrize(("method", "change"), [("rnd", 0), ("rnd+w", 0), ("rnd+m", +1)])
 def test_without_both_memories_a_repeat_never_earns_less(method, change):
-    """Without M the same surprise is paid the same; M alone pays |[u^e, u]| >= |u|, so a recalled surprise earns more."""
+    """Without M a surprise is paid the same again; M alone pays |[u^e, u]| >= |u|, so more."""
     raw = trained_on_repeats(method, 0, "ntm", rollouts=3)
     if change:
         assert (raw[1:] > raw[0]).all()
@@ -424,7 +428,7 @@ def test_the_losses_do_not_depend_on_the_order_or_the_company_of_rows():
 
 
 def lived_with(junk, method, warmup=False, **options):
-    """Everything that comes out of three rollouts in which the rows that never happened hold `junk`."""
+    """All that comes out of three rollouts whose rows that never happened hold `junk`."""
     bonus, carry, rewards = make(method, **options), None, []
     for chunk in chunks(3):
         hole = ~chunk.valid
@@ -443,7 +447,7 @@ def lived_with(junk, method, warmup=False, **options):
 @pytest.mark.parametrize("obs_norm", ["whiten", "scale"])
 @pytest.mark.parametrize("warmup", [False, True])
 def test_rows_that_never_happened_reach_nothing(method, obs_norm, warmup):
-    """Whatever they hold: the rewards of all others, every statistic, every weight and metric stay identical to the bit."""
+    """Whatever they hold: every reward, statistic, weight and metric stays identical to the bit."""
     calm, wild = (lived_with(junk, method, warmup, obs_norm=obs_norm) for junk in (0.0, 1e30))
     assert not differences(calm, wild)
 
@@ -578,7 +582,7 @@ def test_a_saved_bonus_continues_bit_for_bit(method, through_a_file):
 
 
 def test_a_bonus_loaded_from_a_living_one_shares_nothing_with_it():
-    """Module.load_state_dict copies; so must the optimiser's half, or training one bonus moves the other's momentum."""
+    """Module.load_state_dict copies; so must the optimiser's half, or two bonuses share it."""
     first, second = chunks(2)
     a, b = make(), make(seed=99)
     _, _, carry = absorb_all(a, [first])
@@ -715,7 +719,7 @@ def test_gae_is_as_exact_as_its_numbers():
 
 
 def test_a_time_limit_whose_end_value_is_true_costs_nothing():
-    """A perfect critic sees no advantage anywhere, wherever the episode is cut; without end_value the cut looks like death."""
+    """A perfect critic sees no advantage anywhere; without end_value the cut looks like death."""
     gamma, ones = 0.9, torch.ones(6, 2, dtype=torch.float64)
     value, ends = ones / (1 - gamma), torch.zeros(6, 2, dtype=torch.bool)
     ends[3] = True
@@ -749,7 +753,7 @@ def test_only_what_exceeds_the_expectation_is_paid():
 
 
 def test_an_action_whose_outcome_is_always_new_is_soon_no_news():
-    """Action 2 is a television. At first it gets nearly all of the bonus; once that is expected, hardly any."""
+    """Action 2 is a TV. At first it gets nearly all of the bonus; once expected, hardly any."""
     bonus = expecting(
         "rnd+expect",
         num_envs=8,

@@ -1,4 +1,4 @@
-"""Bad input: one clear sentence, exit code 2, nothing damaged. Good input: the commands of the README."""
+"""Bad input: one sentence, exit code 2, nothing damaged. Good input: the README's commands."""
 
 import dataclasses
 import errno

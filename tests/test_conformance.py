@@ -1,4 +1,4 @@
-"""The conformance checks pass everything of ours and name what is wrong with classes that break a promise."""
+"""The conformance checks pass everything of ours and name the promise that a class breaks."""
 
 import pytest
 import torch
@@ -223,7 +223,7 @@ def test_a_broken_memory_is_told_which_promise_it_breaks(kind, word):
 
 
 class Gate(Stage):
-    """The smallest stage with something to learn: subtract a learnt mean reward, up to its running maximum."""
+    """The smallest stage with something to learn: subtract a mean, up to a running maximum."""
 
     top: torch.Tensor
 

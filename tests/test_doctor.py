@@ -379,7 +379,7 @@ def test_never_give_up_is_judged_by_what_it_pays_not_by_its_surprise():
 def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
     monkeypatch, method, without, power
 ):
-    """On the same rollouts, to the last bit: stages learn from what they are given, so both must learn."""
+    """On the same rollouts, to the last bit: stages learn from what they are given."""
     run = dataclasses.replace(tiny(method), rollout=24)
     run = dataclasses.replace(run, bonus=dataclasses.replace(run.bonus, power=power))
     shown, held = [], {"norm": [], "novelty": []}
@@ -406,7 +406,7 @@ def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
 
 
 def paid_for(method, run, shown):
-    """The raw rewards of the held-out rollouts of a bonus that learns from the others as in training."""
+    """The raw rewards of the held-out rollouts; the bonus learns from the others as in training."""
     env = make_vec(run.env, run.envs, 0)
     shape, space = env.obs_shape, env.action_space
     env.close()

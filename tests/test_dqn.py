@@ -1,4 +1,4 @@
-"""The recurrent DQN from end to end: every method with it, resuming with and without its replay, and a task that needs memory."""
+"""The recurrent DQN from end to end: every method, resuming, and a task that needs memory."""
 
 import dataclasses
 import json

@@ -1,6 +1,6 @@
-"""The recurrent DQN and its replay against numbers worked out by hand and against plain loops in NumPy, in float64.
+"""The recurrent DQN and its replay against numbers worked out by hand and plain loops in NumPy.
 
-A `life` has observations that occur only once, so that what is drawn tells by itself where it comes from.
+A `life` has observations that occur only once, so that a draw tells where it comes from.
 """
 
 import copy
@@ -49,7 +49,10 @@ def seeded():
 
 
 def life(blocks, seed=0, unroll=UNROLL):
-    """A chunk of many blocks. After an end comes, with even chance, a row that never happened: it holds the last observation."""
+    """A chunk of many blocks. After an end comes, with even chance, a row that never happened.
+
+    Such a row holds the last observation.
+    """
     rng, number, T = np.random.default_rng(seed), itertools.count(1), blocks * unroll
     column = {
         name: np.zeros((T, B), bool) for name in ("terminated", "truncated", "first", "valid")
@@ -142,7 +145,8 @@ def weights(replay, whole, number=400):
 
 
 def test_rescale_by_hand():
-    # sign(x) (sqrt(|x| + 1) - 1) + x / 1000: sqrt 4 = 2, sqrt 9 = 3, sqrt 1.44 = 1.2, sqrt 10^4 = 100
+    # sign(x) (sqrt(|x| + 1) - 1) + x / 1000: sqrt 4 = 2, sqrt 9 = 3, sqrt 1.44 = 1.2,
+    # sqrt 10^4 = 100
     x = torch.tensor([0.0, 3.0, -8.0, 0.44, -9999.0], dtype=torch.float64)
     y = torch.tensor([0.0, 1.003, -2.008, 0.20044, -99 - 9.999], dtype=torch.float64)
     torch.testing.assert_close(rescale(x), y, rtol=1e-12, atol=0)
@@ -180,7 +184,8 @@ def test_n_step_is_cut_off_behind_an_end():
     reward, value = torch.tensor([1.0, 2, 4, 8, 16])[:, None].repeat(1, 2), torch.full((6, 2), 80.0)
     ends = torch.zeros(5, 2, dtype=torch.bool)
     ends[1, 0] = True  # in the first environment after the second reward
-    # end: 1 + 2/2;  2;  4 + 8/2 + 16/4 + 80/8.  other: 1 + 1 + 1 + 10;  2 + 2 + 2 + 10;  4 + 4 + 4 + 10
+    # end: 1 + 2/2;  2;  4 + 8/2 + 16/4 + 80/8.
+    # other: 1 + 1 + 1 + 10;  2 + 2 + 2 + 10;  4 + 4 + 4 + 10
     assert n_step(reward, ends, value, 3, 0.5).tolist() == [[2, 13], [2, 16], [22, 22]]
     ends[3, 0] = True  # after the window of 0, and the last but one of 2:  4 + 8/2
     assert n_step(reward, ends, value, 3, 0.5)[:, 0].tolist() == [2, 2, 8]
@@ -202,7 +207,7 @@ def test_priorities_by_hand():
 
 @pytest.mark.parametrize("written", range(2, 2 * BLOCKS + 3))
 def test_a_drawn_sequence_is_what_was_lived(written):
-    """Its rows, its true successors, its extras and what follows; and all that can be drawn are those that are there whole."""
+    """Its rows, true successors, extras and what follows; only whole sequences can be drawn."""
     whole = life(written)
     replay = replay_of(whole, written)
     assert replay.ready
@@ -229,7 +234,7 @@ def test_a_drawn_sequence_is_what_was_lived(written):
 
 
 def test_a_life_holds_every_case():
-    """Ends, with and without a row that never happened, inside a block, at its last row, and at the ring's seam."""
+    """Ends with and without a row that never happened: inside a block, at its end, at the seam."""
     kinds = set()
     for whole in map(life, range(BLOCKS + 1, 2 * BLOCKS + 3)):
         for t, b in whole.done[:-1].nonzero().tolist():
@@ -295,7 +300,8 @@ def test_importance_weights_by_hand():
     whole = life(2)
     replay = replay_of(whole, 2, alpha=1.0, beta=0.5)
     give(replay, whole, {(0, 0): 1.0, (0, 1): 3.0, (0, 2): 4.0, (0, 3): 8.0})
-    # p = 1/16, 3/16, 1/4, 1/2; N p = 1/4, 3/4, 1, 2; to the power -1/2: 2, 1.1547, 1, 0.7071; over the largest, 2:
+    # p = 1/16, 3/16, 1/4, 1/2; N p = 1/4, 3/4, 1, 2;
+    # to the power -1/2: 2, 1.1547, 1, 0.7071; over the largest, 2:
     expected = {(0, 0): 1.0, (0, 1): 0.577350, (0, 2): 0.5, (0, 3): 0.353553}
     assert weights(replay, whole) == pytest.approx(expected, abs=1e-6)
     # The largest of the batch, not of the replay: who is drawn alone weighs 1.
@@ -333,7 +339,7 @@ def test_a_sequence_without_error_can_still_be_drawn():
 
 
 def test_a_late_priority_does_not_bring_back_what_was_overwritten():
-    """Drawn, then overwritten by the newest block, then judged: its slot now begins a sequence whose end is not there yet."""
+    """Drawn, overwritten by the newest block, then judged: its slot has no whole sequence yet."""
     whole = life(2 * BLOCKS)
     replay = replay_of(whole, BLOCKS)
     drawn = replay.sample(400, rng())
@@ -384,7 +390,7 @@ def test_a_restored_replay_goes_on_alike(written, carried):
 
 
 def test_a_restored_replay_is_on_its_own():
-    """What one of them learns or meets after that is not known to the other, nor to the saved state."""
+    """What one of them learns after that is not known to the other, nor to the saved state."""
     whole, other = life(BLOCKS + 3), life(BLOCKS + 3, seed=1)
     replay, twin = replay_of(whole, BLOCKS), replay_of(whole, 0)
     state = replay.state_dict()
@@ -401,7 +407,7 @@ def test_a_restored_replay_is_on_its_own():
 
 
 def test_a_break_between_blocks_is_no_transition():
-    """Environments that cannot be restored begin anew on --resume: then a block does not go on where the last one stopped.
+    """Environments that cannot be restored begin anew on --resume: a block then breaks off.
 
     A row that has a successor must not get another episode's first frame for it, nor its rewards.
     """
@@ -467,8 +473,9 @@ def test_pairs_never_hold_what_was_not_written():
 
 
 def test_an_atari_step_takes_its_bytes():
-    """84 * 84 + action 8 + reward 4 + four flags + action before 8 + reward before 4, and for each block of 2 steps 3 floats
-    of state; the newest of four frames, as bytes.
+    """84 * 84 + action 8 + reward 4 + four flags + action before 8 + reward before 4 bytes.
+
+    For each block of 2 steps 3 floats of state; the newest of four frames, as bytes.
     """
     config = DQNConfig(hidden=3, burn_in=0, unroll=2, n_step=1, replay=3 * 2 * 2)
     agent = DQN((4, 84, 84), spaces.Discrete(3), 2, config, 0, frame=1)
@@ -500,7 +507,10 @@ def relu(x):
 
 
 def gru(w, x, h):
-    """r = s(x W_r + h U_r), z = s(x W_z + h U_z), c = tanh(x W_c + r (h U_c)); h' = (1 - z) c + z h."""
+    """r = s(x W_r + h U_r), z = s(x W_z + h U_z), c = tanh(x W_c + r (h U_c)).
+
+    h' = (1 - z) c + z h.
+    """
     x, y = w["cell.weight_ih"] @ x + w["cell.bias_ih"], w["cell.weight_hh"] @ h + w["cell.bias_hh"]
     k = len(h)
     r, z = sigmoid(x[:k] + y[:k]), sigmoid(x[k : 2 * k] + y[k : 2 * k])
@@ -587,7 +597,7 @@ def test_unroll_is_torchs_cell_step_by_step(resets):
 
 
 def test_what_is_wiped_may_be_anything():
-    """The state after a row that never happened is wiped, and not multiplied by zero: it may be infinite."""
+    """The state after a row that never happened is wiped, not multiplied by zero."""
     cell, x, first = (
         nn.GRUCell(5, H),
         torch.randn(2, 3, 5, generator=rng()),
@@ -609,7 +619,7 @@ def test_the_network_is_its_formula():
 
 
 def test_an_episode_begins_without_a_past():
-    """Where `first`, neither the state nor the action and reward before matter; elsewhere each of them does."""
+    """Where `first`, neither state nor action and reward before matter; elsewhere each does."""
     net, rows, h = net_and_rows()
     rows = {name: x[:1].clone() for name, x in rows.items()}
     for begins in (True, False):
@@ -736,11 +746,11 @@ def counters(num_envs):
 @pytest.mark.parametrize("curious", [False, True])
 @pytest.mark.parametrize("random", [False, True])
 def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
-    """With unmoved weights: from the stored state on, as if the whole episode had been read again from its beginning."""
+    """With unmoved weights: from the stored state on, as if read from the episode's beginning."""
     env, U = (
         world(B),
         7,
-    )  # a counter that counts five steps and one that never happened would begin with every block of six
+    )  # with six, the counter's five steps and a row that never happened would fill a block
     agent = agent_of(env.obs_shape[0], env.action_space, unroll=U, replay=BLOCKS * B * U)
     bonus = None
     if curious:
@@ -799,7 +809,7 @@ def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
 
 
 def test_a_replayed_action_is_the_action_that_was_taken():
-    """Whatever number the action space begins with: acting and learning ask a bonus about the same actions."""
+    """Whatever number the action space begins with: acting and replay mean the same actions."""
     space = spaces.Discrete(A, start=2)
     agent, whole = agent_of(space=space), life(3)
     config = BonusConfig(lwm=LWMConfig(n=3, inputs=4, hidden=5))
@@ -834,7 +844,7 @@ def h_inverse(y):
 
 
 def errors(agent, drawn, r_int):
-    """Q(s, a) - h(r + g r' + ... + g^n h^-1(Q_target(s^n, argmax Q(s^n)))), (unroll, K), in loops."""
+    """Q(s, a) - h(r + g r' + ... + g^n h^-1(Q_target(s^n, argmax Q(s^n)))), (unroll, K)."""
     c, chunk = agent.config, drawn.chunk
     rows = {"obs": chunk.obs, "first": chunk.first} | chunk.extras
     rows = {name: torch.cat([x, drawn.last[name]]) for name, x in rows.items()}

@@ -1,7 +1,8 @@
-"""ICM, AE, Disagreement and the action encoding against their papers' formulas in NumPy and plain loops, in float64.
+"""ICM, AE, Disagreement and the action encoding against their papers' formulas, in float64.
 
-As in test_reference, `still` is a copy of the weights that nobody differentiates: a detached thing is computed with it. The
-mistakes of public ports are put into the formulas by hand (`bug`), and the comparison has to see each of them.
+NumPy and plain loops. As in test_reference, `still` is a copy of the weights that nobody
+differentiates: a detached thing is computed with it. The mistakes of public ports are put into the
+formulas by hand (`bug`), and the comparison has to see each of them.
 """
 
 import itertools
@@ -47,7 +48,7 @@ SPACES = {
 
 
 def perceptron(weights, name, x, bend, pick=lambda A: A, part="surprise"):
-    """Linear layers with `bend` between them, for one input; `pick` chooses a model of an ensemble."""
+    """Linear layers with `bend` between them, for one input; `pick` chooses one of an ensemble."""
     at = sorted(
         int(key.split(".")[-2])
         for key in weights
@@ -84,7 +85,7 @@ def as_numbers(space, action):
 
 
 def travel(space, rng):
-    """A float64 chunk whose obs, action and next_obs have nothing in common; environment 1 is reset after step 3."""
+    """A float64 chunk whose columns have nothing in common; environment 1 is reset after step 3."""
     obs, next_obs = rng.normal(size=(2, T, B, OBS))
     obs[1:, 0], obs[1:, 1] = (
         next_obs[:-1, 0],
@@ -126,7 +127,7 @@ def close(a, b):
 
 
 def slopes(loss, now, rng, bug=None, eps=1e-6):
-    """{(name, parameter): (direction, central difference of loss(now, still)[name] along it)}, two directions each."""
+    """{(name, parameter, turn): (direction, central difference of the loss along it)}."""
     found = {}
     for parameter, turn in itertools.product(now, range(2)):
         way = rng.normal(size=now[parameter].shape)
@@ -257,7 +258,7 @@ def test_icm_forward_loss_reaches_the_features_unless_they_are_detached(detach):
 @pytest.mark.parametrize("detach", [False, True])
 @pytest.mark.parametrize("shape", [(OBS,), (1, 12, 10)], ids=["vector", "image"])
 def test_every_weight_of_icm_learns(shape, detach):
-    """A public port held its residual blocks in a plain list: they were never registered, so never trained."""
+    """A public port held its residual blocks in a plain list: they were never trained."""
     config = BonusConfig(
         icm=ICMConfig(n, HIDDEN, detach_features=detach),
         lr=0.01,
@@ -324,7 +325,7 @@ def test_icm_given_the_frame_after_a_reset_would_be_seen():
     frames = chunk.obs.flatten(0, 1).numpy()
 
     def paid(shifted):
-        """All steps but the last of each environment; the next row's obs is the successor, except after an end."""
+        """All steps but the last; the next row's obs is the successor, except after an end."""
         seen = [
             (s, a, frames[i + B] if shifted else after) for i, (s, a, after) in enumerate(rows[:-B])
         ]
@@ -445,7 +446,7 @@ def ensemble(keep=1.0, power=1, kind="discrete", **config):
 
 
 def test_disagreement_by_hand():
-    """Three models, two features: 1, 2, 6 spread by 14/3 around 3, and 0, 0, 3 by 2 around 1; their mean is 10/3."""
+    """Of 1, 2, 6 the variance is 14/3, of 0, 0, 3 it is 2; the mean over both features is 10/3."""
     guess = torch.tensor(
         [[[1.0, 0.0]], [[2.0, 0.0]], [[6.0, 3.0]]], dtype=torch.float64
     )  # (K, rows, m)
@@ -488,7 +489,7 @@ def test_disagreement_loss_is_the_sum_over_models_of_their_mean_squared_errors()
 
 @pytest.mark.parametrize("loss", ["norm", "squared"])
 def test_each_model_learns_from_its_own_share_of_the_rows(loss):
-    """With two rows and three models a loss is the sum of some of six known numbers; which ones, is drawn each time."""
+    """With two rows and three models a loss is the sum of some of six known numbers."""
     keep, some = 0.5, [5, 16]
     bonus, chunk, rows = ensemble(keep, loss=loss)
     _, trace, _ = bonus(chunk, bonus.start())
@@ -583,7 +584,7 @@ def test_half_bounded_box_actions_pass():
 
 
 def test_inverse_losses_by_hand():
-    """log(1 + 1 + 2) - log 2 = log 2 in one row and log 4 - log 1 in the other; squares of 1 and 2, then of 0 and 1."""
+    """log(1 + 1 + 2) - log 2 = log 2, and log 4 - log 1; squares of 1 and 2, then of 0 and 1."""
     guess = torch.log(torch.tensor([[1.0, 1.0, 2.0], [1.0, 2.0, 1.0]]))
     told = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     assert Actions(spaces.Discrete(3)).inverse_loss(guess, told).item() == pytest.approx(

@@ -16,7 +16,7 @@ from surprise_memory.training.rundir import RunDir
 
 
 class Echo(gym.Env):
-    """Say what you see: reward 1 when the action equals the observation (Discrete), or lies close to it (Box)."""
+    """Say what you see: reward 1 if the action equals the observation, or is close to it (Box)."""
 
     def __init__(self, box=False):
         self.box = box
@@ -69,7 +69,7 @@ def test_ppo_solves_the_identity(env_id, good):
 
 
 def test_the_value_of_a_constant_reward_is_its_sum_for_ever():
-    """v = 1 / (1 - gamma) on a loop that pays 1 for ever: the non-episodic head, across episode ends."""
+    """v = 1 / (1 - gamma) on a loop that pays 1 for ever: the non-episodic head."""
     env = make_vec("Echo-v0", 4, seed=0)
     config = PPOConfig(lr=3e-3, hidden=16, minibatches=2, gamma_int=0.8, entropy=0.0, epochs=8)
     agent, loop = (

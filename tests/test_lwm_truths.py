@@ -1,4 +1,4 @@
-"""The latent world model, its whitening and what ReplayTrainer makes of it, against NumPy and plain loops in float64."""
+"""The latent world model, its whitening and its training on replay, against plain loops."""
 
 import copy
 from collections import deque
@@ -29,7 +29,7 @@ T, K, n, d, N, OBS, A, INPUTS, HIDDEN, WIDE = (
     9,
     10,
 )  # all different: no two axes can be swapped unseen
-# One letter per step and sequence: s a step, e the last one of an episode, x a row that never happened.
+# One letter per step and sequence: s a step, e an episode's last one, x a row that never happened.
 PLAN = (
     "ssexsssssss",
     "sssssssssse",
@@ -63,7 +63,10 @@ def two_layers(w, name, x):
 
 
 def gru(w, x, h):
-    """r = s(x W_r + h U_r), z = s(x W_z + h U_z), c = tanh(x W_c + r (h U_c)); h' = (1 - z) c + z h."""
+    """r = s(x W_r + h U_r), z = s(x W_z + h U_z), c = tanh(x W_c + r (h U_c)).
+
+    h' = (1 - z) c + z h.
+    """
     x, y = w["cell.weight_ih"] @ x + w["cell.bias_ih"], w["cell.weight_hh"] @ h + w["cell.bias_hh"]
     k = len(h)
     r, z = sigmoid(x[:k] + y[:k]), sigmoid(x[k : 2 * k] + y[k : 2 * k])
@@ -71,7 +74,7 @@ def gru(w, x, h):
 
 
 def surprises(w, chunk, still=None):
-    """{(t, k): u} of the steps that happened; `still` are the weights of the encoder, where they are others."""
+    """{(t, k): u} of the steps that happened; `still` are the encoder's weights, if given."""
     still = still or w
     obs, next_obs, action = (
         getattr(chunk, name).double().numpy() for name in ("obs", "next_obs", "action")
@@ -142,7 +145,7 @@ def inputs_of(chunk):
 
 
 def bonus_of(method="lwm+sm", kind=ReplayTrainer, seed=0, num_envs=K, **options):
-    """In float64, seeing states as they are; V is born zero, and biases, and so everything is shaken."""
+    """In float64, seeing states as they are; everything is shaken, because V is born zero."""
     memory = MemoryConfig(**{"slots": N, "width": d, "w_hidden": WIDE} | options.pop("memory", {}))
     config = BonusConfig(memory=memory, lwm=LWMConfig(n, INPUTS, HIDDEN), **options)
     bonus = kind(method, (OBS,), num_envs, config, seed, spaces.Discrete(A)).double()
@@ -386,7 +389,7 @@ def test_weights_multiply_the_loss_of_each_step(loss):
 
 @pytest.mark.parametrize("loss", ["norm", "squared"])
 def test_the_gradient_goes_through_time(loss):
-    """It is the slope of the loops above along random directions of every weight; the encoder stands still in them."""
+    """It is the slope of the loops above along random directions; the encoder stands still."""
     model, chunk = lwm(), experience()
     weight = torch.rand(T, K, generator=torch.Generator().manual_seed(0)).double()
     _, losses = sequence_loss(model, chunk, weight, loss)
@@ -429,7 +432,7 @@ def test_an_early_action_is_to_blame_for_a_late_error():
 
 
 def test_single_steps_teach_each_part_by_its_own_loss():
-    """In an on-policy loop: the world model's loss leaves the encoder alone, and the pairs' loss leaves the world model alone."""
+    """On-policy: the world model's loss leaves the encoder alone, the pairs' loss all the rest."""
     bonus, chunk = bonus_of("lwm", Bonus), experience()
     _, trace, _ = bonus(chunk, bonus.start())
     losses = bonus.losses(trace, chunk.valid_rows())
@@ -458,7 +461,7 @@ def read(k, M, how):
 
 
 def novelty(bonus, chunk, how):
-    """{(t, k): reward}: one sequence after the other with a queue of at most N keys, empty at first and at every `first`."""
+    """{(t, k): reward}: sequence by sequence with a queue of N keys, empty at every `first`."""
     w, queue, found = numbers(bonus.model), deque(maxlen=N), {}
     u_of = surprises(numbers(bonus.model.surprise), chunk)
     for k in range(chunk.shape[1]):
@@ -491,7 +494,7 @@ def test_the_memory_of_a_replayed_sequence_is_a_queue_that_starts_empty(how):
         raw, _, _ = bonus(chunk, bonus.start())
         agree(by_steps(raw, chunk.valid), expected)
         assert not raw[~chunk.valid].any()
-        # Acting leaves its mark on the memories of the environments, not on those of what is replayed.
+        # Acting leaves its mark on the memories of the environments, not on replayed ones.
         paid, _ = bonus.train_on(chunk, torch.ones(K).double())
         agree(
             by_steps(paid, chunk.valid), standardised(expected), rtol=1e-4
@@ -500,7 +503,7 @@ def test_the_memory_of_a_replayed_sequence_is_a_queue_that_starts_empty(how):
 
 
 def test_the_comparison_of_memories_has_teeth():
-    """Another length of the queue, a queue that is not wiped, or one that begins full would be seen."""
+    """Another length, a queue that is not wiped, or one that begins full would be seen."""
     bonus, chunk = bonus_of(memory={"read": "cosine"}), experience()
     right, _, carry = bonus(chunk, bonus.start())
     began_full, _, _ = bonus(chunk, carry)
@@ -554,7 +557,7 @@ def gradient(bonus, chunk, weight):
 @pytest.mark.parametrize("method", ["lwm", "lwm+sm"])
 @pytest.mark.parametrize("loss", ["norm", "squared"])
 def test_only_what_has_a_weight_teaches(method, loss):
-    """All weights zero but one: the gradient is, up to the mean over the batch, that of this sequence alone."""
+    """All weights zero but one: up to its scale, the gradient is that of this sequence alone."""
     chunk = experience()
     for k in range(K):
         weight = torch.zeros(K).double()
@@ -706,7 +709,7 @@ def test_asking_moves_nothing():
 
 
 def test_a_step_after_one_that_never_happened_knows_nothing_of_it_while_acting():
-    """A whole rollout at once, as an on-policy loop asks: what is not a number in between must not reach the episode behind."""
+    """A whole rollout at once, as on-policy: a NaN in between must not reach the episode behind."""
     bonus, chunk = bonus_of("lwm", kind=Bonus), experience()
     hole = ~chunk.valid[..., None]
     wild = replace(

@@ -1,4 +1,4 @@
-"""What M and W must do whatever their weights: order, wiping, silence at zero, and who is remembered."""
+"""What M and W must do whatever their weights: order, wiping, silence at zero, whose memory."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_an_end_wipes_the_memory_of_that_environment_only():
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("gap", [False, True], ids=["same-step-reset", "next-step-reset"])
 def test_nothing_leaks_across_an_end_nor_between_environments(read, gap):
-    """Environment 0 ends with step 2; with a gap, row 3 never happened. What stood before must not be readable after."""
+    """Environment 0 ends with step 2; with a gap, row 3 never happened. What was before is gone."""
     memory, u = episodic(N=8, read=read), torch.randn(7, B, n)
     opens = 4 if gap else 3
     first, valid = flags(7, (opens, 0)), ~(flags(7, (3, 0)) if gap else flags(7))
@@ -210,7 +210,7 @@ def test_loss_is_the_mean_of_one_norm_per_sample():
 @pytest.mark.parametrize("read", ["cosine", "cosine-mean"])
 @pytest.mark.parametrize("name", ["none", "sm", "m", "w"])
 def test_zero_surprise_has_zero_novelty_without_biases(name, read):
-    """The softmax reads are left out on purpose: there a zero query reads the mean of the slots, and its novelty is not zero."""
+    """Softmax reads are left out: there a zero query reads the mean of the slots, not zero."""
     u = torch.randn(4, B, n)
     u[2, 0] = u[0, 1] = 0.0
     for bias in (False, True):
@@ -244,7 +244,7 @@ def test_one_update_moves_v_and_w_the_second_moves_q_too():
 @pytest.mark.parametrize("name", ["w", "sm"])
 @pytest.mark.parametrize("seed", range(3))
 def test_w_finds_a_surprise_it_has_met_often_less_new_than_one_of_the_same_size(name, seed):
-    """The generator plays no part: surprises are given, four of them over and over, and all have norm 1."""
+    """The generator plays no part: surprises are given, four over and over, and all have norm 1."""
     memory = surprise_memory(name, seed, w_hidden=3)
     known, new = torch.nn.functional.normalize(torch.randn(2, 4, n), dim=-1)
     adam = torch.optim.Adam(memory.parameters(), 0.02)
@@ -262,7 +262,7 @@ def test_w_finds_a_surprise_it_has_met_often_less_new_than_one_of_the_same_size(
 
 
 def test_m_learns_to_recall_a_surprise_that_repeats():
-    """One surprise per episode, four times: from the second step on, u^e can be u, and L_M makes it so."""
+    """One surprise per episode, four times: from the second step on L_M makes u^e equal u."""
     memory = surprise_memory("m", read="cosine-mean", width=n)
     torch.nn.init.orthogonal_(memory.m.Q)
     torch.nn.init.zeros_(memory.m.V)

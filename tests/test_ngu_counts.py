@@ -1,7 +1,7 @@
-"""NGU and the count-based memory against their formulas in NumPy and plain loops: one environment, one step at a time.
+"""NGU and the count-based memory against their formulas in plain loops, one step at a time.
 
-Points and surprises are whole numbers where possible, so that float32 is exact. The mistakes of public ports are put into
-the loops by hand (`bug`), and the comparison has to see each of them.
+Points and surprises are whole numbers where possible, so that float32 is exact. The mistakes of
+public ports are put into the loops by hand (`bug`), and the comparison has to see each of them.
 """
 
 import io
@@ -34,7 +34,7 @@ NGU = NGUConfig(k, CAPACITY, p, 8, eps=0.1, xi=0.2, c=0.05)
 
 
 def episodes(rng, T=T):
-    """Random (first, valid), (T, B): after an end comes, with even chance, a row that never happened."""
+    """Random (first, valid), (T, B): half of the ends are followed by a row that never happened."""
     first, valid = np.zeros((T, B), bool), np.ones((T, B), bool)
     first[0] = True
     for b in range(B):
@@ -54,7 +54,7 @@ def pieces(cuts, *columns):
 
 
 def neighbours(points, first, valid, bug=None, capacity=CAPACITY):
-    """(T, B, k) squared distances to the nearest earlier points of the episode, in rising order, inf where there are none."""
+    """(T, B, k) squared distances to the nearest earlier points of the episode, in rising order."""
     found = np.full((*points.shape[:2], k), np.inf)
     been = [[] for _ in range(points.shape[1])]
     for t, b in np.ndindex(*points.shape[:2]):
@@ -138,7 +138,7 @@ def same(got, want, valid):
 
 
 def test_the_kernel_by_hand_with_squared_distances():
-    """From 2 to 0 and 5 it is 4 and 9, twice and 4.5 times the mean 2: K = 0.5 / 1.5 and 0.5 / 4, together 11 / 24."""
+    """From 2 to 0 and 5 it is 4 and 9; for a mean of 2, K = 0.5 / 1.5 and 0.5 / 4, in all 11 / 24."""
     config, no = NGUConfig(2, 9, 1, 8, eps=0.5, xi=1.0, c=1.0), torch.zeros(3, 1, dtype=torch.bool)
     points = torch.tensor([0.0, 5.0, 2.0])[:, None, None]
     distance, _ = episodic_knn(points, no, ~no, unvisited(1, 1), 2, 9)
@@ -210,7 +210,7 @@ def test_a_wrong_episodic_memory_would_be_seen(bug):
 
 
 def test_a_repeat_is_near_its_first_visit_and_never_near_itself():
-    """The second 3 finds the first at distance zero; the first finds only the origin, as if it had not been put in."""
+    """The second 3 finds the first at distance zero; the first finds only the origin."""
     points, no = (
         torch.tensor([[0.0], [3.0], [3.0], [1.0]])[:, None],
         torch.zeros(4, 1, dtype=torch.bool),
@@ -227,7 +227,7 @@ def test_equal_points_are_exactly_at_distance_zero():
 
 @pytest.mark.parametrize("offset", [0, 100, 1000])
 def test_neighbours_far_from_the_origin_are_still_the_nearest(offset):
-    """Coordinates and their differences are exact in float32 here; the products that |a|^2 - 2ab needs are not."""
+    """Coordinates and differences are exact in float32 here; products in |a|^2 - 2ab are not."""
     rng = np.random.default_rng(0)
     keys = torch.as_tensor(offset + rng.integers(0, 5, size=(2, 13, 3)) / 4, dtype=torch.float32)
     query, hidden = keys[:, 4:9].clone(), torch.as_tensor(rng.random((2, 5, 13)) < 0.3)
@@ -251,13 +251,13 @@ def moments(mean, var):
 
 
 def test_alpha_by_hand_and_clipped_to_one_and_l():
-    """Mean 2 and std 0.5: one std above is 2, three are 4, nine are 10 and so 5; below the mean it is 1."""
+    """Mean 2, std 0.5: one std above is 2, three are 4, nine are 10 and so 5; below it is 1."""
     alpha = lifelong_factor(torch.tensor([2.0, 2.5, 3.5, 6.5, 1.0]), moments(2.0, 0.25), 5.0)
     np.testing.assert_allclose(alpha, [1, 2, 4, 5, 1], rtol=1e-6)
 
 
 def explorer(method="ngu", seed=0, **config):
-    """A bonus that sees observations as they are and never learns (Adam's steps are below rounding), and a chunk."""
+    """A bonus that sees observations as they are and never learns, and a chunk."""
     small = dict(obs_norm="scale", obs_scale=1.0, lr=1e-30, memory_lr=1e-30, scale_momentum=None)
     options = BonusConfig(
         **(small | {"rnd": RNDConfig(n, 8), "ngu": NGU, "memory": MemoryConfig(4, 3)} | config)
@@ -538,7 +538,7 @@ def test_g_is_standard_normal_fixed_and_not_trained():
 
 
 def counted(memory, u, first, valid, cuts, absorb=False):
-    """Rewards chunk after chunk; with `absorb` each chunk is put into the table after it was asked about."""
+    """Rewards chunk by chunk; with `absorb` each goes into the table after it was asked about."""
     carry, paid = memory.start(B), []
     for x, f, ok in pieces(cuts, u, first, valid):
         v, _, log, carry = memory(x, f, ok, carry)

@@ -1,7 +1,8 @@
-"""Algorithm 1 of the paper written a second time, in NumPy and plain loops, against the package in float64.
+"""Algorithm 1 of the paper written a second time, in NumPy and plain loops, in float64.
 
-`.detach()` is written here as "the same formula with `still`, a copy of the weights that nobody differentiates". Gradients
-are then central differences, tensor by tensor and along random directions, of a function without any torch in it.
+`.detach()` is written here as "the same formula with `still`, a copy of the weights that nobody
+differentiates". Gradients are then central differences, tensor by tensor and along random
+directions, of a function without any torch in it.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ T, B, n, d, N, HIDDEN, OBS = (
     6,
     7,
 )  # all different, so that no two axes can be swapped unseen
-# One letter per step and environment: s a step, e the last one of an episode, x a row that never happened.
+# One letter per step and environment: s a step, e an episode's last one, x one that never happened.
 BEFORE, ROLLOUT = (
     ("exs", "sss"),
     ("ssexsssssss", "sssssesssss"),
@@ -31,7 +32,7 @@ BEFORE, ROLLOUT = (
 
 
 class Paper:
-    """Surprise, M and W for one state at a time. `now` and `still` are dicts of weights, `options` the switches."""
+    """Surprise, M and W for one state at a time. `now` and `still` are dicts of weights."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class Paper:
 
 
 def env_step(paper, weights, states, plan, memories):
-    """Algorithm 2, lines 3 to 11: one environment and one step at a time. Returns {(t, b): (u, q, v, M that was read)}."""
+    """Algorithm 2, lines 3 to 11, step by step. Returns {(t, b): (u, q, v, M that was read)}."""
     seen = {}
     for b, letters in enumerate(plan):
         for t, letter in enumerate(letters):
@@ -136,7 +137,7 @@ def env_step(paper, weights, states, plan, memories):
 
 
 def chunk_of(states, plan, opening):
-    """A chunk whose `next_obs` are `states` (T, B, OBS); `opening` (B,) says which environments start with a first."""
+    """A chunk whose `next_obs` are `states` (T, B, OBS); `opening` (B,): who starts an episode."""
     letters = np.array([list(row) for row in plan]).T  # (T, B)
     first = np.vstack([np.array(opening)[None], letters[:-1] != "s"])
     yes, no = torch.as_tensor(letters == "e"), torch.zeros(letters.shape, dtype=torch.bool)
@@ -155,7 +156,7 @@ def chunk_of(states, plan, opening):
 
 
 def world(memory, power=1, loss="norm", seed=0, **options):
-    """A float64 bonus that sees states unwhitened, two rollouts, and the paper's account of the second one."""
+    """A float64 bonus that sees states unwhitened, two rollouts, the paper's account of one."""
     rng = np.random.default_rng(seed)
     memory_config = MemoryConfig(slots=N, width=d, w_hidden=HIDDEN, loss=loss, **options)
     config = BonusConfig(RNDConfig(n, 8), memory_config, power=power, loss=loss)
@@ -213,7 +214,7 @@ def reached(bonus, loss):
 
 
 def losses_after_moving(memory, **options):
-    """The losses of some rows with weights that have moved since the rollout, as in the second minibatch."""
+    """Losses of some rows with weights that have moved since, as in the second minibatch."""
     bonus, paper, states, _, trace, seen, rng = world(memory, **options)
     shake(bonus, rng)
     steps = [key for key in sorted(seen) if key[0] % 2 == 0 or key[0] > 8]
@@ -351,7 +352,7 @@ def test_each_loss_reaches_exactly_its_parameters(memory, options, expected):
 @pytest.mark.parametrize("attach", [True, False])
 @pytest.mark.parametrize("m_trains_surprise", [True, False])
 def test_l_w_never_reaches_the_generator(memory, attach, m_trains_surprise):
-    """The paper blocks it "to avoid trivial reconstructions"; `m_trains_surprise` speaks of L_M only."""
+    """The paper blocks it "to avoid trivial reconstructions"; `m_trains_surprise` is about L_M."""
     bonus, _, losses, _, _ = losses_after_moving(
         memory, attach_read=attach, m_trains_surprise=m_trains_surprise
     )

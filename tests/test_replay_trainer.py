@@ -150,7 +150,7 @@ def test_sequences_in_which_nothing_happened_teach_nothing(method):
     assert changed(before, everything(bonus)) == ["updates"]
 
 
-# --- importance weights -----------------------------------------------------------------------------
+# --- importance weights ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", MORE)
@@ -190,7 +190,7 @@ def test_a_sequence_without_weight_changes_nothing(method):
     assert not changed(before, parameters(bonus))
 
 
-# --- every loss, row by row ---------------------------------------------------------------------------
+# --- every loss, row by row -----------------------------------------------------------------------
 
 
 def size(error):
@@ -258,7 +258,7 @@ def test_with_equal_weights_replay_and_rollouts_have_one_loss(method):
         assert found[f"losses/{name}"] == pytest.approx(loss.item(), rel=1e-5)
 
 
-# --- what it is not -----------------------------------------------------------------------------------
+# --- what it is not -------------------------------------------------------------------------------
 
 
 def test_only_the_facade_takes_single_steps():

@@ -1,4 +1,4 @@
-"""The wrapper for Stable-Baselines3: what is paid, when, for which successor, and that it cannot be lost silently."""
+"""The wrapper for Stable-Baselines3: what is paid, when, for which successor."""
 
 import fakes  # noqa: F401 (registers Counter-v0)
 import gymnasium as gym
@@ -29,7 +29,7 @@ def walk(env, steps, seed=0):
 
 
 def test_what_is_paid_is_the_bonus_of_the_true_successors():
-    """Beside it a bonus is fed by hand, with the last observation of an episode and not the first of the next."""
+    """Beside it a bonus is fed by hand, with an episode's last observation as the successor."""
     env = SurpriseVecEnv(
         make_vec_env("CartPole-v1", 3, seed=1), beta=0.5, ext=2.0, every=16, config=SMALL
     )

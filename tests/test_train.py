@@ -191,7 +191,7 @@ def test_evaluation_moves_nothing_and_keeps_its_quota(tmp_path):
 
 
 def test_evaluation_gives_every_environment_the_same_number_of_episodes():
-    """Environment 0 has short episodes of return 1, environment 1 long ones of return 10: the mean is 5.5, not near 1."""
+    """Short episodes of return 1 in one environment, long ones of 10 in the other: the mean is 5.5."""
 
     class Uneven:
         num_envs, obs_shape = 2, (1,)

@@ -1,7 +1,7 @@
-"""The memory a step trains on is, bit for bit, the memory it acted with: windows on a log against a queue that lives.
+"""The memory a step trains on is, bit for bit, the memory it acted with: windows against a queue.
 
-Keys are whole numbers here (whole-number u and Q), so that every matrix product is exact and a difference of one bit can
-only be a different memory, never a different order of summation.
+Keys are whole numbers here (whole-number u and Q), so that every matrix product is exact and a
+difference of one bit can only be a different memory, never a different order of summation.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ CUTS = {"one-chunk": [24], "two": [13, 11], "uneven": [5, 1, 11, 7], "step-by-st
 
 
 def experience(seed, B=B):
-    """Random (u, done, first, valid), (T, B, ...): after an end comes, with even chance, a row that never happened."""
+    """Random (u, done, first, valid): after half of the ends comes a row that never happened."""
     rng = np.random.default_rng(seed)
     done, first, valid = (np.zeros((T, B), bool) for _ in range(3))
     for b in range(B):
@@ -51,7 +51,7 @@ def whole_number_memory(N, read="cosine"):
 
 
 def lived(keys, done, valid, N):
-    """{(t, b): M}: the queue of Algorithm 2, one environment and one step at a time: read, append, wipe if done."""
+    """{(t, b): M}: the queue of Algorithm 2, step by step: read, append, wipe if done."""
     queues, seen = [deque(maxlen=N) for _ in range(keys.shape[1])], {}
     for t in range(keys.shape[0]):
         for b, queue in enumerate(queues):
@@ -64,7 +64,7 @@ def lived(keys, done, valid, N):
 
 
 def through(memory, u, first, valid, cuts):
-    """Live through the chunks one after the other. Returns (u^e (T, B, n), the key log of each chunk, the last carry)."""
+    """Chunk by chunk. Returns (u^e (T, B, n), the key log of each chunk, the last carry)."""
     carry, recalled, logs, at = memory.start(u.shape[1]), [], [], 0
     for size in cuts:
         u_e, log, carry = memory(
@@ -77,7 +77,7 @@ def through(memory, u, first, valid, cuts):
 
 
 def gathered(logs, B=B, rows=lambda t, b, size, B: t * B + b):
-    """{(t, b): M}: what `windows` gives for every step, asked for in random order as minibatches are."""
+    """{(t, b): M}: what `windows` gives for every step, asked for in random order."""
     seen, at = {}, 0
     for log in logs:
         size = log.filled.shape[0]
@@ -113,7 +113,7 @@ def test_training_windows_are_the_queue_that_acted(N, cuts):
 @pytest.mark.parametrize("N", [1, 5, 40])
 @pytest.mark.parametrize("B", [3, 11])  # 24 x 11 steps are more than are read at once
 def test_t_calls_of_one_step_are_one_call_of_t_steps(N, read, B):
-    """The memories bit for bit; what is read from them to rounding, for a product of another shape may sum in another order."""
+    """The memories bit for bit; what is read from them to rounding: products may sum otherwise."""
     for seed in range(3):
         u, _, first, valid = experience(seed, B)
         memory = whole_number_memory(N, read)
@@ -129,7 +129,7 @@ def test_t_calls_of_one_step_are_one_call_of_t_steps(N, read, B):
 
 @pytest.mark.parametrize("name", ["sm", "m", "w", "none"])
 def test_novelty_does_not_depend_on_where_a_rollout_is_cut(name):
-    """Real numbers, so equal to rounding: W's matrix products may sum in another order for another T."""
+    """Real numbers, so equal to rounding: W's products may sum in another order for another T."""
     for seed in range(3):
         torch.manual_seed(seed)
         _, _, first, valid = experience(seed)
@@ -225,7 +225,7 @@ def test_an_ignored_reset_and_a_lost_carry_would_be_seen():
 
 
 def test_the_random_experience_holds_every_case():
-    """Ends with and without a row that never happened, at a chunk's last row and at its first, and episodes longer than N."""
+    """Ends with and without such a row, at a chunk's last row and its first, and long episodes."""
     kinds = set()
     for seed in range(12):
         _, done, first, valid = experience(seed)

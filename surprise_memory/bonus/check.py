@@ -231,7 +231,7 @@ class StageGame:
     ) -> tuple[Tensor, dict[str, Tensor], Any]:
         """The stage's answer about some steps."""
         columns = self.seen if seen is None else seen
-        e = (self.e if e is None else e)[rows].clone()
+        e = (self.e if e is None else e)[rows]
         given = e.clone()
         flat = {name: x.unflatten(0, (T, B))[rows].flatten(0, 1) for name, x in columns.items()}
         u = self.u[rows]
