@@ -50,8 +50,8 @@ gym.register("Counter-v0", Counter, order_enforce=False, disable_env_checker=Tru
 class ByEye:
     """Acts on what it sees alone, so that the same trajectory results whichever way it is delivered."""
 
-    def act(self, obs, first, memo):
-        return (obs[:, 2] > 0).long(), {}, memo
+    def act(self, obs, first, state, mode):
+        return (obs[:, 2] > 0).long(), {}, state
 
 
 def chunk_of(next_obs, first=None, valid=None, done=None):

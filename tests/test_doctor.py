@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory.envs import minigrid
+from surprise_memory.bonus import RolloutTrainer
+from surprise_memory.envs import make_vec, minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
 from surprise_memory.tools import doctor
 from surprise_memory.tools.doctor import measures as measure
+from surprise_memory.tools.doctor import stream
 from surprise_memory.tools.doctor.examination import in_turn, side_by_side
 from surprise_memory.tools.doctor.report import lines, number
-from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
+from surprise_memory.tools.doctor.stream import NoiseSource, Seen, held_out, key_maker
 from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.training.collect import collect
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.types import Chunk
 
@@ -357,6 +360,65 @@ def test_never_give_up_is_judged_by_what_it_pays_not_by_its_surprise():
     assert (
         seen["zeros"]["norm"].mean > 0 == rnd["zeros"]["norm"].mean
     )  # it pays nothing for the first k steps of an episode
+
+
+@pytest.mark.parametrize(
+    ("method", "without"),
+    [
+        ("rnd+sm+expect", "rnd+expect"),
+        ("ngu+sm", "ngu"),
+        ("ngu+sm+expect", "ngu+expect"),
+        ("rnd+expect", "rnd+expect"),
+        ("ngu", "ngu"),
+        ("rnd+sm+gain", "rnd"),
+        ("rnd+sm+gain+expect", "rnd+expect"),
+        ("rnd+sm", "rnd"),
+    ],
+)
+@pytest.mark.parametrize("power", [1, 2])
+def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
+    monkeypatch, method, without, power
+):
+    """On the same rollouts, to the last bit: stages learn from what they are given, so both must learn."""
+    run = dataclasses.replace(tiny(method), rollout=24)
+    run = dataclasses.replace(run, bonus=dataclasses.replace(run.bonus, power=power))
+    shown, held = [], {"norm": [], "novelty": []}
+
+    def collect_and_keep(*arguments):
+        chunk, episodes = collect(*arguments)
+        shown.append(chunk)
+        return chunk, episodes
+
+    def hold(self, chunk, alone, raw, *rest):
+        held["norm"].append(alone)
+        held["novelty"].append(raw)
+        return real_hold(self, chunk, alone, raw, *rest)
+
+    real_hold = Seen.hold
+    monkeypatch.setattr(stream, "collect", collect_and_keep)
+    monkeypatch.setattr(Seen, "hold", hold)
+    stream.observe(run, rollouts=8, noisy=False, tick=lambda: None)
+    assert len(held["norm"]) == held_out(8) and len(shown) == 8 + run.warmup_rollouts
+    for name, column in (("novelty", method), ("norm", without)):
+        paid = paid_for(column, run, shown)
+        assert len(torch.cat(paid).unique()) > 10
+        assert torch.equal(torch.cat(held[name]), torch.cat(paid))
+
+
+def paid_for(method, run, shown):
+    """The raw rewards of the held-out rollouts of a bonus that learns from the others as in training."""
+    env = make_vec(run.env, run.envs, 0)
+    shape, space = env.obs_shape, env.action_space
+    env.close()
+    bonus = RolloutTrainer(method, shape, run.envs, run.bonus, run.seed, space)
+    carry, paid = bonus.start(), []
+    for i, chunk in enumerate(shown):
+        if i < len(shown) - held_out(8):
+            _, _, carry = bonus.train_on(chunk, carry, warmup=i < run.warmup_rollouts)
+        else:
+            raw, _, carry = bonus(chunk, carry)
+            paid.append(raw)
+    return paid
 
 
 def test_counts_have_no_energy_to_leave():

@@ -370,7 +370,8 @@ def test_with_v_zero_l_m_moves_v_first_and_q_from_then_on(loss):
 
 
 def test_v_is_born_zero_and_q_with_orthonormal_columns():
-    m = Bonus("rnd+m", (OBS,), B, BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d))).memory.m
+    bonus = Bonus("rnd+m", (OBS,), B, BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d)))
+    m = bonus.model.memory.m
     assert not m.V.any()
     np.testing.assert_allclose((m.Q.T @ m.Q).detach(), np.eye(d), atol=1e-6)
 

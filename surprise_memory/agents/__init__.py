@@ -23,7 +23,7 @@ def _ppo(env: Any, run: Any, intrinsic: bool) -> PPO:
 
 
 def _dqn(env: Any, run: Any, intrinsic: bool) -> DQN:
-    frame = env.frame_channels or env.obs_shape[0]
+    frame = env.newest_channels
     return DQN(env.obs_shape, env.action_space, env.num_envs, run.dqn, run.seed, frame)
 
 

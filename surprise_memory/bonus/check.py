@@ -133,6 +133,10 @@ def _check_training(surprise: Surprise, seen: dict[str, Tensor]) -> None:
         u, losses = surprise.losses(inputs, kind, rng)
         promise(close(u, surprise(inputs)), "losses() returns another u than forward().")
         _check_losses(losses)
+    if type(surprise).sequence_losses is Surprise.sequence_losses:  # others get weights there
+        twice = torch.full((T * B,), 2.0)
+        once = surprise.losses(inputs, kind, fixed_rng())[1]
+        _check_weight(once, surprise.losses(inputs, kind, fixed_rng(), twice)[1])
     surprise.zero_grad()
     sum_of(losses).backward()
     idle = [name for name, p in trained.items() if p.grad is None]
@@ -195,6 +199,7 @@ def check_stage(
         _, record, _ = game.ask()
         stage.update(record, game.valid, False)
     _check_stage_asking(stage, game)
+    _check_stage_statistics(stage, game)
     _check_stage_training(stage, game)
     reward, _, _ = game.ask()
     other.load_state_dict(through_a_file(stage.state_dict()))
@@ -221,20 +226,22 @@ class StageGame:
     ) -> tuple[Tensor, dict[str, Tensor], Any]:
         """The stage's answer about some steps."""
         columns = self.seen if seen is None else seen
-        e = self.e if e is None else e
+        e = (self.e if e is None else e)[rows].clone()
+        given = e.clone()
         flat = {name: x.unflatten(0, (T, B))[rows].flatten(0, 1) for name, x in columns.items()}
         u = self.u[rows]
-        steps = Steps(self.first[rows], self.valid[rows], u, u, e[rows], 0.9 * e[rows])
+        steps = Steps(self.first[rows], self.valid[rows], u, u, e, 0.9 * e)
         carry = self.stage.start(B) if carry is None else carry
         answer: tuple[Tensor, dict[str, Tensor], Any] = self.stage(
-            e[rows], self.stage.prepare(flat), steps, carry
+            e, self.stage.prepare(flat), steps, carry
         )
+        promise(torch.equal(given, e), "forward wrote into the reward that it was given.")
         return answer
 
 
 def _check_stage_asking(stage: Stage, game: StageGame) -> None:
     state, chance, carry = copy.deepcopy(stage.state_dict()), torch.get_rng_state(), stage.start(B)
-    kept, given = copy.deepcopy(carry), game.e.clone()
+    kept = copy.deepcopy(carry)
     valid = game.valid
     whole, record, _ = game.ask(carry=carry)
     promise(whole.shape == (T, B), f"The reward has shape {tuple(whole.shape)}, not {(T, B)}.")
@@ -251,7 +258,6 @@ def _check_stage_asking(stage: Stage, game: StageGame) -> None:
     unmoved = equal(state, stage.state_dict()) and torch.equal(chance, torch.get_rng_state())
     same = unmoved and equal(kept, carry) and torch.equal(whole, again)
     promise(same, "Asking changed the stage or its carry: move statistics in `update`.")
-    promise(torch.equal(given, game.e), "forward wrote into the reward that it was given.")
     carry, steps = stage.start(B), []
     for t in range(T):
         reward, _, carry = game.ask(slice(t, t + 1), carry)
@@ -264,13 +270,24 @@ def _check_stage_asking(stage: Stage, game: StageGame) -> None:
     promise(close(changed[after & valid], whole[after & valid]), RESET)
 
 
+def _check_stage_statistics(stage: Stage, game: StageGame) -> None:
+    """Rows that never happened leave no mark on what `update` moves."""
+    _, record, _ = game.ask()
+    junk = {}
+    for name, column in record.items():
+        junk[name] = spoil(column, ~game.valid) if column.is_floating_point() else column
+    calm, wild = copy.deepcopy(stage), copy.deepcopy(stage)
+    calm.update(record, game.valid, False)
+    wild.update(junk, game.valid, False)
+    promise(equal(calm.state_dict(), wild.state_dict()), FAKE_COUNTED)
+
+
 def _check_stage_training(stage: Stage, game: StageGame) -> None:
     _, record, _ = game.ask()
     rows = game.valid.flatten().nonzero().squeeze(1)[::2]
     inputs = {name: column[rows] for name, column in stage.prepare(game.seen).items()}
     flat = {name: column.flatten(0, 1)[rows] for name, column in record.items()}
-    rng = torch.Generator().manual_seed(0)
-    losses = stage.losses(inputs, flat, None, rng)
+    losses = stage.losses(inputs, flat, None, fixed_rng())
     trained = {name: p for name, p in stage.named_parameters() if p.requires_grad}
     promise(bool(losses) or not trained, "It has parameters and no loss: what should train them?")
     if not losses:
@@ -280,9 +297,8 @@ def _check_stage_training(stage: Stage, game: StageGame) -> None:
     sum_of(losses).backward()
     idle = [name for name, p in trained.items() if p.grad is None]
     promise(not idle, UNREACHED.format(", ".join(idle)))
-    twice = stage.losses(inputs, flat, torch.full((len(rows),), 2.0), rng)
-    doubled = all(close(twice[name], 2 * loss) for name, loss in losses.items())
-    promise(doubled, "Its losses ignore `weight`: each step must count its importance weight.")
+    twice = stage.losses(inputs, flat, torch.full((len(rows),), 2.0), fixed_rng())
+    _check_weight(losses, twice)
 
 
 # --- memories ---
@@ -381,6 +397,7 @@ def _check_memory_training(memory: Memory, u: Tensor, first: Tensor, valid: Tens
         not idle,
         f"No loss reaches {', '.join(idle)}: train it, or freeze it with requires_grad_(False).",
     )
+    _check_weight(losses, memory.losses(asked, rows, log, torch.full((len(rows),), 2.0)))
     leaked = asked.grad is not None and bool(asked.grad.any())
     promise(
         not leaked or memory.reaches_surprise,
@@ -395,6 +412,9 @@ UNREACHED = "No loss reaches {}: train it, or freeze it with requires_grad_(Fals
 RELOADED = "After state_dict -> load_state_dict {} is another: register networks and buffers."
 FAKE = (
     "Rows with valid = False never happened, yet what stands in them changes the reward of others."
+)
+FAKE_COUNTED = (
+    "Rows with valid = False never happened, yet what stands in them reaches the statistics."
 )
 RESET = "What happened before an episode began changes what it is paid: honour `first`."
 
@@ -435,6 +455,17 @@ def _check_losses(losses: dict[str, Tensor]) -> None:
             loss.dim() == 0 and bool(loss.isfinite()),
             f"The loss '{name}' is {loss}: it must be one finite number.",
         )
+
+
+def _check_weight(once: dict[str, Tensor], twice: dict[str, Tensor]) -> None:
+    """Losses of steps that count twice are twice as large."""
+    doubled = all(close(twice[name], 2 * loss) for name, loss in once.items())
+    promise(doubled, "Its losses ignore `weight`: each step must count its importance weight.")
+
+
+def fixed_rng() -> torch.Generator:
+    """A random stream that always begins the same."""
+    return torch.Generator().manual_seed(0)
 
 
 def sum_of(losses: dict[str, Tensor]) -> Tensor:

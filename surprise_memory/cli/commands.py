@@ -296,20 +296,26 @@ def reproduce_command(
 def report_command(
     dir: tyro.conf.Positional[Path] = Path("reproduction"),
     out: Path | None = None,
-    keep: Path | None = None,
+    archive: Path | None = None,
 ) -> None:
-    """Make a page (HTML and Markdown) of what `reproduce` has run: tables beside the paper's numbers, intervals, curves.
+    """Make a page (HTML and Markdown) of what `reproduce` has run: tables, intervals, curves.
 
-    Texts in DIR/notes.md, DIR/WHAT/notes-PRESET-BUDGET.md and DIR/pictures/notes.md are taken in, and pictures in DIR/pictures/.
+    It takes in notes from DIR/notes.md, DIR/WHAT/notes-PRESET-BUDGET.md and DIR/pictures/notes.md,
+    and the pictures in DIR/pictures/.
 
     Args:
         dir: The directory that `reproduce` was given.
         out: OUT.html, OUT.md and OUT/ with the pictures are written; DIR/report if not given.
-        keep: Also copy what the report needs of every finished run, metrics thinned, into this directory.
+        archive: Also copy what the report needs of every finished run, metrics thinned, there.
     """
     from surprise_memory.reproduce import report
 
-    if keep is not None:
-        print(f"{len(report.keep(dir, keep))} runs kept in {keep}")
-    for path in report.write_report(dir, out):
-        print(path)
+    if archive is not None:
+        print(f"{len(report.archive_runs(dir, archive))} runs archived in {archive}")
+    written = report.write_report(dir, out)
+    for run, why in written.left_out.items():
+        print(f"Left out {run}: {why}.")
+    for picture in written.removed:
+        print(f"Removed {picture}: this report no longer has it.")
+    print(written.html)
+    print(written.markdown)

@@ -30,6 +30,8 @@ class GateConfig:
 
     temperature: float = 0.01
     """Width of the gate, in shares of the novelty."""
+    margin: float = 0.0
+    """Added to the expected gain: a kind whose gain is above minus this passes."""
     lr: float = 1e-3
     """Learning rate of the expected gain."""
 
@@ -81,7 +83,7 @@ class Gate(Stage):
     ) -> tuple[Tensor, Columns, None]:
         """Novelty of a kind that remembering helps with passes."""
         expected = in_pieces(self.expected, inputs).unflatten(0, reward.shape)
-        gate = torch.sigmoid(expected / self.config.temperature)
+        gate = torch.sigmoid((expected + self.config.margin) / self.config.temperature)
         return reward * gate, {"gain": relative_gain(steps), "gate": gate}, None
 
     def losses(

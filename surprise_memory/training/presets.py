@@ -6,7 +6,6 @@ from collections.abc import Callable
 from surprise_memory.agents import DQNConfig, PPOConfig
 from surprise_memory.bonus import BonusConfig
 from surprise_memory.envs import family_of
-from surprise_memory.envs.noisy_tv import PREFIX as NOISY_TV
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.stages import NGUConfig
 from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, LWMConfig, RNDConfig
@@ -91,7 +90,7 @@ def _paper_miniworld(run: RunConfig) -> RunConfig:
     """The noisy TV with its task's reward; the other two tasks are explored without theirs."""
     steps = 100_000_000
     ext_coef = 0.0
-    if run.env.startswith(NOISY_TV):
+    if run.env.startswith("NoisyTV"):
         steps = 4_000_000
         ext_coef = 2.0
     ppo = dataclasses.replace(run.ppo, clip=0.1, ext_coef=ext_coef)

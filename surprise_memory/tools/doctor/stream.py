@@ -52,7 +52,7 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
     env.action_space.seed(run.seed)
     loop, seen, add_noise = RunnerState.reset(env, bonus), Seen(), NoiseSource(run.seed)
     total, held = run.warmup_rollouts + rollouts, held_out(rollouts)
-    alone = Alone(run, env)
+    alone = Alone(run, env, bonus)
     for i in range(total):
         chunk, _ = collect(env, RandomAgent(env), loop, run.rollout)
         check_finite(chunk)
@@ -72,7 +72,7 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
             raw, trace, loop.bonus_carry = bonus(shown, loop.bonus_carry)
             seen.seconds["ask"].append(time.perf_counter() - began)
             events = env.events(chunk.next_obs.flatten(0, 1).numpy())
-            seen.hold(chunk, alone.pays(shown, trace), raw, trace, noise, events)
+            seen.hold(chunk, alone.pays(shown, raw, trace), raw, trace, noise, events)
         tick()
     env.close()
     columns = ("norm",) if split_method(run.method)[1] == "none" else ("norm", "novelty")
@@ -89,18 +89,22 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
 class Alone:
     """What the generator would pay without its memory.
 
-    That is |u|^power, unless stages follow: their statistics and networks depend on what they are
-    given, so the method without its memory then learns from the same rollouts beside it. A generator
-    learns the same with and without a memory.
+    That is what it pays, if it has none. Else it is |u|^power, unless stages follow: their statistics
+    and networks depend on what they are given, so the method without its memory then learns from the
+    same rollouts beside it. A generator learns the same with and without a memory. Stages that ask the
+    memory go with it.
     """
 
-    def __init__(self, run: RunConfig, env: VecEnv) -> None:
+    def __init__(self, run: RunConfig, env: VecEnv, bonus: RolloutTrainer) -> None:
         surprise, memory, stages = split_method(run.method)
-        self.power = run.bonus.power
+        self.has_memory = memory != "none"
+        self.power = bonus.model.surprise.power or run.bonus.power
         self.bonus = None
         own = SURPRISES[surprise].stages
-        if memory != "none" and (stages or own):
-            method = "+".join((surprise, *stages))
+        asking = [name for name, stage in bonus.model.stage_items() if stage.asks_memory]
+        left = [name for name in stages if name not in asking]
+        if self.has_memory and (left or own):
+            method = "+".join((surprise, *left))
             self.bonus = RolloutTrainer(
                 method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space
             )
@@ -111,14 +115,16 @@ class Alone:
         if self.bonus is not None:
             _, _, self.carry = self.bonus.train_on(chunk, self.carry, warmup)
 
-    def pays(self, chunk: Chunk, trace: Trace) -> Tensor:
-        """The reward (T, B) of a chunk that the bonus left `trace` on."""
+    def pays(self, chunk: Chunk, paid: Tensor, trace: Trace) -> Tensor:
+        """The reward (T, B) of a chunk that the bonus has `paid` (T, B) and left `trace` on."""
+        if not self.has_memory:
+            return paid
         if self.bonus is None:
             norm: Tensor = trace.surprise_norm**self.power
             return norm
-        raw: Tensor
-        raw, _, self.carry = self.bonus(chunk, self.carry)
-        return raw
+        without: Tensor
+        without, _, self.carry = self.bonus(chunk, self.carry)
+        return without
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
