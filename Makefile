@@ -1,14 +1,21 @@
-# setup: everything into .venv   demo: train, evaluate, draw   test: what CI runs   learn: slow learning checks
+# make setup    everything into .venv; demo and test do it by themselves
+# make demo     train, evaluate and draw
+# make test     lint and tests, as in CI
+# make learn    slow learning checks
+# make release  build, check and install the package
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP_INSTALL := pip install -q --disable-pip-version-check
+TORCH := $$(grep '^torch==' constraints.txt)
 DEMO_ENV := MiniGrid-DoorKey-8x8-v0
 DEMO_DIR := runs/demo
+RELEASE := build/release
 GL := libegl1 libgl1-mesa-dri libglu1-mesa
 APT := apt-get -qq -o DPkg::Lock::Timeout=120
 
-.PHONY: setup demo test learn bench lint clean .chromium
+.PHONY: setup demo test learn bench lint release clean .chromium
 
 setup: $(STAMP) .gl
 
@@ -24,8 +31,8 @@ setup: $(STAMP) .gl
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "surprise-memory needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/$(PIP_INSTALL) $(TORCH)
+	$(BIN)/$(PIP_INSTALL) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
 demo: setup
@@ -53,6 +60,19 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+
+# The wheel goes into an empty environment with core dependencies alone. It is imported from another
+# folder, where the source cannot stand in for it.
+release: setup
+	rm -rf $(RELEASE)
+	$(BIN)/$(PIP_INSTALL) -c constraints.txt -e '.[release]'
+	$(BIN)/python -m build --outdir $(RELEASE)/dist
+	$(BIN)/twine check --strict $(RELEASE)/dist/*
+	$(PYTHON) -m venv $(RELEASE)/venv
+	$(RELEASE)/venv/bin/$(PIP_INSTALL) $(TORCH)
+	$(RELEASE)/venv/bin/$(PIP_INSTALL) -c constraints.txt $(RELEASE)/dist/*.whl
+	cd $(RELEASE) && venv/bin/python -c "import surprise_memory; print(surprise_memory.__version__)"
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -1,4 +1,4 @@
-"""A plain single-file PPO on a Gymnasium environment, with the surprise-memory bonus added in five lines (marked BONUS).
+"""A plain single-file PPO for Gymnasium, with the bonus added in five lines (marked BONUS).
 
     python examples/cleanrl_loop.py --env-id CartPole-v1 --total-timesteps 50000
 
@@ -16,6 +16,8 @@ from torch.distributions import Categorical
 
 from surprise_memory import Bonus  # BONUS 1
 
+GAMMA, LAMBDA = 0.99, 0.95
+
 
 def layer(width_in: int, width_out: int, gain: float = 2**0.5) -> nn.Linear:
     """A linear layer with orthogonal weights."""
@@ -25,17 +27,20 @@ def layer(width_in: int, width_out: int, gain: float = 2**0.5) -> nn.Linear:
     return linear
 
 
+def network(width_in: int, width_out: int, gain: float) -> nn.Sequential:
+    """Two hidden layers of 64."""
+    return nn.Sequential(
+        layer(width_in, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, width_out, gain)
+    )
+
+
 class Agent(nn.Module):
     """Separate actor and critic."""
 
     def __init__(self, obs: int, actions: int) -> None:
         super().__init__()
-        self.critic = nn.Sequential(
-            layer(obs, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, 1, 1.0)
-        )
-        self.actor = nn.Sequential(
-            layer(obs, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, actions, 0.01)
-        )
+        self.critic = network(obs, 1, 1.0)
+        self.actor = network(obs, actions, 0.01)
 
 
 def parse() -> argparse.Namespace:
@@ -46,9 +51,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--num-steps", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--beta", type=float, default=0.1, help="weight of the bonus; 0 turns it off"
-    )
+    parser.add_argument("--beta", type=float, default=0.1, help="weight of the bonus; 0 is off")
     return parser.parse_args()
 
 
@@ -61,9 +64,9 @@ def main(args: argparse.Namespace) -> list[float]:
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
     )
-    T, B, gamma, lam = args.num_steps, args.num_envs, 0.99, 0.95
-    width, actions = envs.single_observation_space.shape[0], envs.single_action_space.n
-    agent = Agent(width, actions)
+    T, B = args.num_steps, args.num_envs
+    width = envs.single_observation_space.shape[0]
+    agent = Agent(width, envs.single_action_space.n)
     optimiser = torch.optim.Adam(agent.parameters(), lr=1e-3, eps=1e-5)
     bonus = Bonus("rnd+sm", (width,), num_envs=B, seed=args.seed)  # BONUS 2
 
@@ -76,44 +79,38 @@ def main(args: argparse.Namespace) -> list[float]:
         for t in range(T):
             obs = torch.as_tensor(next_obs, dtype=torch.float32)
             with torch.no_grad():
-                policy, value = Categorical(logits=agent.actor(obs)), agent.critic(obs).squeeze(1)
+                policy = Categorical(logits=agent.actor(obs))
+                val_buf[t] = agent.critic(obs).squeeze(1)
             action = policy.sample()
             next_obs, reward, terminated, truncated, info = envs.step(action.numpy())
             done = terminated | truncated
-            successor = (
-                next_obs.copy()
-            )  # where an episode ended, next_obs is already the next one's first
+            # Where an episode ended, next_obs is already the first observation of the next one.
+            successor = next_obs.copy()
             for b in np.flatnonzero(done):
                 successor[b] = info["final_obs"][b]
             r_int = bonus.step(obs, action, successor, done)  # BONUS 3
+            obs_buf[t] = obs
+            act_buf[t] = action
+            logp_buf[t] = policy.log_prob(action)
+            rew_buf[t] = torch.as_tensor(reward, dtype=torch.float32) + args.beta * r_int  # BONUS 4
+            done_buf[t] = torch.as_tensor(done, dtype=torch.float32)
             episode += reward
             finished += episode[done].tolist()
             episode[done] = 0.0
-            obs_buf[t], act_buf[t], logp_buf[t], val_buf[t] = (
-                obs,
-                action,
-                policy.log_prob(action),
-                value,
-            )
-            rew_buf[t] = torch.as_tensor(reward, dtype=torch.float32) + args.beta * r_int  # BONUS 4
-            done_buf[t] = torch.as_tensor(done, dtype=torch.float32)
         bonus.update()  # BONUS 5
 
         with torch.no_grad():
-            last = agent.critic(torch.as_tensor(next_obs, dtype=torch.float32)).squeeze(1)
-        advantage, carry = torch.zeros(T, B), torch.zeros(B)
+            following = agent.critic(torch.as_tensor(next_obs, dtype=torch.float32)).squeeze(1)
+        advantage, later = torch.zeros(T, B), torch.zeros(B)
         for t in reversed(range(T)):
-            following = last if t == T - 1 else val_buf[t + 1]
-            delta = rew_buf[t] + gamma * following * (1 - done_buf[t]) - val_buf[t]
-            advantage[t] = carry = delta + gamma * lam * (1 - done_buf[t]) * carry
+            delta = rew_buf[t] + GAMMA * following * (1 - done_buf[t]) - val_buf[t]
+            later = delta + GAMMA * LAMBDA * (1 - done_buf[t]) * later
+            advantage[t] = later
+            following = val_buf[t]
         returns = (advantage + val_buf).flatten()
 
-        b_obs, b_act, b_logp, b_adv = (
-            obs_buf.flatten(0, 1),
-            act_buf.flatten(),
-            logp_buf.flatten(),
-            advantage.flatten(),
-        )
+        b_obs, b_act = obs_buf.flatten(0, 1), act_buf.flatten()
+        b_logp, b_adv = logp_buf.flatten(), advantage.flatten()
         for _ in range(4):
             for rows in torch.randperm(T * B).split(T * B // 4):
                 policy = Categorical(logits=agent.actor(b_obs[rows]))
@@ -127,10 +124,8 @@ def main(args: argparse.Namespace) -> list[float]:
                 nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
                 optimiser.step()
         if iteration % 10 == 9:
-            print(
-                f"{(iteration + 1) * T * B:>9,} steps  return {np.mean(finished[-50:]):.1f}",
-                flush=True,
-            )
+            steps = (iteration + 1) * T * B
+            print(f"{steps:>9,} steps  return {np.mean(finished[-50:]):.1f}", flush=True)
     envs.close()
     return finished
 

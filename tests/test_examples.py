@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,19 @@ def load(name):
     return module
 
 
+def command(folder, script, *words):
+    """What a script prints when it is called in a folder that is not ours."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / script, *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_loop_of_ones_own_learns_with_the_bonus_in_five_lines():
     source = (EXAMPLES / "cleanrl_loop.py").read_text().splitlines()
     assert len(source) <= 200
@@ -26,37 +40,32 @@ def test_a_loop_of_ones_own_learns_with_the_bonus_in_five_lines():
         env_id="CartPole-v1", total_timesteps=20_480, num_envs=8, num_steps=128, seed=1, beta=0.1
     )
     returns = load("cleanrl_loop").main(args)
-    assert np.mean(returns[-20:]) > 2 * np.mean(
-        returns[:50]
-    )  # a random policy holds the pole for about 22 steps
+    # A random policy holds the pole for about 22 steps.
+    assert np.mean(returns[-20:]) > 2 * np.mean(returns[:50])
 
 
 def test_a_generator_from_outside_trains_resumes_and_is_listed(tmp_path):
-    def command(*words):
-        done = subprocess.run(
-            [sys.executable, EXAMPLES / "own_generator.py", *words],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    listed = command(tmp_path, "own_generator.py", "methods")
+    names = {line.split()[0] for line in listed.splitlines()}
+    assert {"change", "change+sm", "change+counts"} <= names
+    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--method", "change+sm"]
+    words = ["own_generator.py", *words, "--run-dir", "run"]
+    command(tmp_path, *words, "--steps", "200")
+    command(tmp_path, *words, "--steps", "400", "--resume")
+    printed = command(tmp_path, "own_generator.py", "eval", "run", "--episodes", "3")
+    assert "Return over 3 episodes" in printed
 
-    listed = command("methods")
-    assert {"change", "change+sm", "change+counts"} <= {
-        line.split()[0] for line in listed.splitlines()
-    }
-    words = [
-        "train",
-        "ToyKeyDoor-v0",
-        "--preset",
-        "debug",
-        "--method",
-        "change+sm",
-        "--run-dir",
-        "run",
-    ]
-    command(*words, "--steps", "200")
-    command(*words, "--steps", "400", "--resume")
-    assert "Return over 3 episodes" in command("eval", "run", "--episodes", "3")
+
+def test_a_stage_from_outside_trains_and_resumes_with_an_option_of_its_own(tmp_path):
+    assert len((EXAMPLES / "own_stage.py").read_text().splitlines()) <= 45
+    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--method", "rnd+sm+cap"]
+    words = ["own_stage.py", *words, "--bonus.cap.times", "0.5", "--run-dir", "run"]
+    command(tmp_path, *words, "--steps", "200")
+    command(tmp_path, *words, "--steps", "400", "--resume")
+    printed = command(tmp_path, "own_stage.py", "eval", "run", "--episodes", "3")
+    assert "Return over 3 episodes" in printed
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["bonus"]["cap"] == {"times": 0.5}
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    capped = [row["intrinsic/capped"] for row in rows]
+    assert 0.5 < np.mean(capped) <= 1  # most rewards are above half of their mean

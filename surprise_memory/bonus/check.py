@@ -1,6 +1,6 @@
 """Does a part of yours keep its contract? These checks say which promise it breaks.
 
-    from surprise_memory.bonus.check import check_surprise
+    from surprise_memory import check_surprise
     check_surprise(lambda shape, action_space, config: MySurprise(shape))
 
 They raise `Broken` with the promise and the likely cause, and return nothing when all is well.
@@ -48,7 +48,12 @@ def check_surprise(
     action_space: Space[Any] | None = None,
     config: BonusConfig | None = None,
 ) -> None:
-    """`make(obs_shape, action_space, config)` builds it, as in `register_surprise`."""
+    """`make(obs_shape, action_space, config)` builds it, as in `register_surprise`.
+
+    >>> from surprise_memory import check_surprise
+    >>> from surprise_memory.surprise import SURPRISES
+    >>> check_surprise(SURPRISES["icm"].make)
+    """
     space, c = action_space or spaces.Discrete(3), complete(config or BonusConfig())
     surprise, other = (seeded(seed, lambda: make(obs_shape, space, c)) for seed in (0, 1))
     promise(
@@ -307,7 +312,12 @@ def _check_stage_training(stage: Stage, game: StageGame) -> None:
 def check_memory(
     make: Callable[[int, Any], Memory], n: int = 6, config: BonusConfig | None = None
 ) -> None:
-    """`make(n, config)` builds it for surprises of width n, as in `register_memory`."""
+    """`make(n, config)` builds it for surprises of width n, as in `register_memory`.
+
+    >>> from surprise_memory import check_memory
+    >>> from surprise_memory.memory import MEMORIES
+    >>> check_memory(MEMORIES["sm"].make)
+    """
     c = complete(config or BonusConfig())
     memory, other = (seeded(seed, lambda: make(n, c)) for seed in (0, 1))
     promise(isinstance(memory, Memory), f"{type(memory).__name__} is not a Memory: subclass it.")

@@ -53,6 +53,13 @@ def register_memory(name: str, make: Make, about: str, options: type | None = No
 
     `make(n, bonus_config)` builds it for surprises of width n. `options` is a frozen dataclass with
     defaults; the memory finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
+
+    >>> from surprise_memory import Bonus, register_memory
+    >>> short = MemoryConfig(slots=8)
+    >>> register_memory("short", lambda n, c: SurpriseMemory(n, short), "sm that soon forgets")
+    >>> Bonus("rnd+short", (3,), num_envs=2).model.memory.m.slots
+    8
+    >>> del MEMORIES["short"]  # only so that this example leaves nothing behind
     """
     register(MEMORIES, name, Entry(make, about), "memory")
     register_options(name, options)

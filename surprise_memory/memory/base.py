@@ -19,7 +19,19 @@ from torch import Tensor, nn
 
 
 class Memory(nn.Module):
-    """Base of the memories: subclass it and write `forward`; the rest has defaults."""
+    """Base of the memories: subclass it and write `forward`; the rest has defaults.
+
+    >>> import torch
+    >>> from surprise_memory import Memory
+    >>> class Capped(Memory):
+    ...     '''No coordinate of a surprise counts for more than 1.'''
+    ...     def forward(self, u, first, valid, carry):
+    ...         return u.clamp(-1, 1), u, None, carry
+    >>> no = torch.zeros(4, 3, dtype=torch.bool)
+    >>> v, q, log, carry = Capped()(torch.full((4, 3, 5), 2.0), no, ~no, None)
+    >>> tuple(v.shape), float(v.max())
+    ((4, 3, 5), 1.0)
+    """
 
     beta: float = 1.0
     """Factor of the reward after it has been scaled; before, the scale would cancel it."""

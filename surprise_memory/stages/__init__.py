@@ -52,6 +52,16 @@ def register_stage(name: str, make: Make, about: str, options: type | None = Non
 
     `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
     defaults; the stage finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
+
+    >>> from surprise_memory import Bonus, register_stage
+    >>> class Root(Stage):
+    ...     '''Pay the square root.'''
+    ...     def forward(self, reward, inputs, steps, carry):
+    ...         return reward.sqrt(), {}, carry
+    >>> register_stage("root", lambda shape, actions, c: Root(), "pay the square root")
+    >>> list(Bonus("rnd+sm+root", (3,), num_envs=2).model.stages)
+    ['root']
+    >>> del STAGES["root"]  # only so that this example leaves nothing behind
     """
     register(STAGES, name, Entry(make, about), "stage")
     register_options(name, options)

@@ -34,7 +34,16 @@ class Steps:
 
 
 class Stage(nn.Module):
-    """Base of the stages: subclass it and write `forward`; the rest has defaults."""
+    """Base of the stages: subclass it and write `forward`; the rest has defaults.
+
+    >>> import torch
+    >>> from surprise_memory import Stage, check_stage
+    >>> class Root(Stage):
+    ...     '''Pay the square root.'''
+    ...     def forward(self, reward, inputs, steps, carry):
+    ...         return reward.sqrt(), {}, carry
+    >>> check_stage(lambda obs_shape, action_space, config: Root())
+    """
 
     uses: tuple[str, ...] = ()
     """Of obs, action, next_obs: what `prepare` gets.

@@ -62,6 +62,13 @@ def register_surprise(
 
     `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
     defaults; the generator finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
+
+    >>> from surprise_memory import Bonus, register_surprise
+    >>> wide = RNDConfig(n=256)
+    >>> register_surprise("wide", lambda shape, actions, c: RND(shape, wide), "a wider RND")
+    >>> Bonus("wide+sm", (3,), num_envs=2).model.surprise.n
+    256
+    >>> del SURPRISES["wide"]  # only so that this example leaves nothing behind
     """
     register(SURPRISES, name, Entry(make, about, takes_memory), "generator")
     register_options(name, options)
