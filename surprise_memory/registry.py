@@ -1,4 +1,4 @@
-"""Tables that others may add to: parts of a bonus, environment families, and the options of each."""
+"""Tables that others may add to: parts of a bonus, environment families, their options."""
 
 from dataclasses import is_dataclass
 from typing import TypeVar
@@ -11,7 +11,7 @@ OPTIONS: dict[str, type] = {}  # part registered from outside -> frozen dataclas
 
 
 def register(table: dict[str, Item], name: str, entry: Item, what: str) -> None:
-    """Put someone else's entry into one of our tables, under a free name that can be spelt in a method."""
+    """Add an entry to one of our tables, under a free name that can be spelt in a method."""
     if not name.isidentifier():
         raise UserError(f"'{name}' cannot name a {what}: use letters, digits and underscores.")
     if name in table or name == "none":

@@ -37,7 +37,7 @@ def test_it_equals_writing_the_key_into_m_and_reading_again():
 
 
 def stream(seed, noise_share=0.2):
-    """(observations (T, B, d), noise, repeat): every episode shows some of SIGHTS, each about twice."""
+    """(observations (T, B, d), noise, repeat): an episode shows some of SIGHTS about twice each."""
     rng = np.random.default_rng(seed)
     fixed = np.random.default_rng(0).standard_normal((SIGHTS, d))
     shown = np.stack(
@@ -127,7 +127,7 @@ def test_asking_what_remembering_would_save_changes_nothing():
 
 
 def test_the_scale_can_be_measured_on_the_novelty_before_the_stages():
-    """A gate that is held at sigmoid(-2) pays that share of everything, which its own scale would undo."""
+    """A gate held at sigmoid(-2) pays that share of everything; its own scale would undo it."""
     obs = [stream(seed)[0] for seed in range(4)]
     paid = {}
     for by in ("reward", "novelty"):

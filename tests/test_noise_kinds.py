@@ -1,4 +1,4 @@
-"""Other kinds of noise: a TV with channels, one that replays real frames, a sticky remote, a noisy view."""
+"""Other kinds of noise: TVs with channels or replayed frames, a sticky remote, a noisy view."""
 
 import fakes  # noqa: F401 (registers Picture-v0 and Counter-v0)
 import numpy as np

@@ -22,7 +22,7 @@ SMALL = RecogniseConfig(reservoir=48, turnover=0.25)
 
 
 def world(seed, noise_share=0.25, sights=6):
-    """(observations (T, B, d), where they are noise): a few fixed sights, and fresh draws among them."""
+    """(observations (T, B, d), where they are noise): fixed sights, fresh draws among them."""
     rng = np.random.default_rng(seed)
     fixed = np.random.default_rng(0).standard_normal((sights, d)) * 2
     obs = fixed[rng.integers(0, sights, (T, B))]
@@ -71,7 +71,7 @@ def test_noise_is_not_paid_and_what_recurs_is(noise_share):
 
 
 def test_a_first_sight_that_resembles_others_is_paid():
-    """Most of it was seen before, a quarter is new: as when a key lies in a room that looks like others."""
+    """Most of it was seen before, a quarter is new: a key in a room that looks like others."""
     stage = taught()
     obs, _ = world(1, noise_share=0.0)
     new = obs.clone()
@@ -128,7 +128,7 @@ def test_images_are_projected_and_keep_their_distances():
 
 
 def test_the_threshold_follows_what_is_well_recognised_here():
-    """Where a part of every view is noise nothing is recognised exactly; what is real must still be paid."""
+    """Where part of every view is noise nothing is recognised exactly; the real is still paid."""
     stage = Recognise((d,), SMALL)
     yes = torch.ones(T, B, dtype=torch.bool)
     for seed in range(1, 60):

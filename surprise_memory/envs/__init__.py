@@ -1,4 +1,6 @@
-"""Environments by id: MiniGrid, BabyAI, Atari, MiniWorld, any Gymnasium id; NoisyTV/ or NoisyView/ before any.
+"""Environments by id: MiniGrid, BabyAI, Atari, MiniWorld, any Gymnasium id.
+
+NoisyTV/ or NoisyView/ may go before any of them.
 
 How to add a family:
 1. Copy `toy.py`: a subclass of `VecEnv` with `reset` and `step`, and whatever else it can do.

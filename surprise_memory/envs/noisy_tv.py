@@ -1,11 +1,11 @@
 """NoisyTV/<id>: one action turns on a TV, and what the agent sees of that step is noise.
 
-| id                        | what the TV shows                                                    |
-|---------------------------|----------------------------------------------------------------------|
-| NoisyTV/<id>              | fresh noise                                                          |
-| NoisyTV:channels=8/<id>   | one of 8 fixed random images, drawn each time (Burda et al., 2018)    |
-| NoisyTV:replay=1000/<id>  | one of the last 1000 real frames of any of the environments           |
-| NoisyTV:sticky=4/<id>     | the same for 4 steps, whatever the agent does meanwhile               |
+| id                        | what the TV shows                                                   |
+|---------------------------|---------------------------------------------------------------------|
+| NoisyTV/<id>              | fresh noise                                                         |
+| NoisyTV:channels=8/<id>   | one of 8 fixed random images, drawn each time (Burda et al., 2018)   |
+| NoisyTV:replay=1000/<id>  | one of the last 1000 real frames of any of the environments          |
+| NoisyTV:sticky=4/<id>     | the same for 4 steps, whatever the agent does meanwhile              |
 """
 
 from dataclasses import dataclass
