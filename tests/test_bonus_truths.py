@@ -103,7 +103,7 @@ def state(bonus):
     return found
 
 
-# --- running moments and whitening --------------------------------------------------------------------------------------
+# --- running moments and whitening ----------------------------------------------------------------
 
 
 def test_running_moments_are_numpy_over_everything_seen():
@@ -167,7 +167,7 @@ def test_whitening_is_mean_and_std_per_feature_clipped_at_five():
     assert got.dtype == torch.float32
 
 
-# --- the scale of the reward ----------------------------------------------------------------------------------------------
+# --- the scale of the reward ----------------------------------------------------------------------
 
 
 def filter_by_hand(reward, valid, carry, gamma):
@@ -278,7 +278,7 @@ def test_a_warm_up_whitens_first_trains_and_fills_the_filter_but_leaves_the_rewa
     assert differences(weights, state(bonus.model.surprise))
 
 
-# --- what earns what --------------------------------------------------------------------------------------------------------
+# --- what earns what ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -389,7 +389,7 @@ def test_of_an_image_stack_the_newest_frame_alone_is_seen():
     assert (bonus(chunk_of(present, ("ss", "ss")), bonus.start())[0] != raw).all()
 
 
-# --- asking changes nothing -------------------------------------------------------------------------------------------------
+# --- asking changes nothing -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -420,7 +420,7 @@ def test_the_losses_do_not_depend_on_the_order_or_the_company_of_rows():
         torch.testing.assert_close(torch.stack([p[name] for p in parts]).mean(), loss)
 
 
-# --- rows that never happened -----------------------------------------------------------------------------------------------
+# --- rows that never happened ---------------------------------------------------------------------
 
 
 def lived_with(junk, method, warmup=False, **options):
@@ -467,7 +467,7 @@ def test_a_chunk_in_which_nothing_happened_teaches_nothing():
     assert not differences(before, after)
 
 
-# --- environments and cuts ----------------------------------------------------------------------------------------------------
+# --- environments and cuts ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -528,7 +528,7 @@ def test_update_before_any_step_is_refused():
         make().update()
 
 
-# --- seeds and checkpoints ----------------------------------------------------------------------------------------------------
+# --- seeds and checkpoints ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -589,7 +589,7 @@ def test_a_bonus_loaded_from_a_living_one_shares_nothing_with_it():
     assert not differences(want, absorb_all(b, [second], carry)[:2])
 
 
-# --- returns ------------------------------------------------------------------------------------------------------------------
+# --- returns --------------------------------------------------------------------------------------
 
 
 def column(*numbers):
@@ -725,7 +725,7 @@ def test_a_time_limit_whose_end_value_is_true_costs_nothing():
     assert (gae(ones, value, value[0], ends, ones.bool(), gamma, 0.95)[3] < -1).all()
 
 
-# --- expectation --------------------------------------------------------------------------------------------------------------
+# --- expectation ----------------------------------------------------------------------------------
 
 
 def expecting(method="rnd+sm+expect", seed=0, **options):
@@ -798,7 +798,7 @@ def test_an_expectation_needs_to_know_the_actions():
         make("rnd+sm+expect")
 
 
-# --- a loop of one's own, interrupted -----------------------------------------------------------------------------------------
+# --- a loop of one's own, interrupted -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["rnd+sm", "ngu+sm", "rnd+counts"])

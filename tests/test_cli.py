@@ -17,6 +17,7 @@ from surprise_memory.cli import count, main
 from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.errors import UserError
+from surprise_memory.stages import STAGES
 from surprise_memory.training import checkpoint
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.loop import train
@@ -268,8 +269,15 @@ def test_eval_show_envs_methods(run_dir, capsys):
     assert main(["envs", "doorkey"]) == 0
     assert "MiniGrid-DoorKey-16x16-v0" in capsys.readouterr().out.split()
     assert main(["methods"]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    first, second = capsys.readouterr().out.split("\n\n")
+    listed = [line.split()[0] for line in first.splitlines()]
     assert listed == list(methods()) and len(listed) == 27
+    title, *stages = second.splitlines()
+    assert title.startswith("Stages") and "rnd+sm+expect" in title
+    names = [line.split()[0] for line in stages]
+    assert names == [f"+{name}" for name in STAGES] and "+expect" in names
+    for line, stage in zip(stages, STAGES.values(), strict=True):
+        assert line.endswith(f" {stage.about}")
     assert main([]) == 0
 
 

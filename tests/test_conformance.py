@@ -47,7 +47,7 @@ def test_the_released_codes_memory_says_that_it_reaches_the_generator():
     check_memory(MEMORIES["sm"].make, config=PRESETS["released-code"]("none").bonus)
 
 
-# --- broken generators --------------------------------------------------------------------------------------------------------
+# --- broken generators ----------------------------------------------------------------------------
 
 
 class Honest(Surprise):
@@ -148,7 +148,7 @@ def test_a_broken_generator_is_told_which_promise_it_breaks(kind, word):
         check_surprise(lambda shape, space, config: kind())
 
 
-# --- broken memories ----------------------------------------------------------------------------------------------------------
+# --- broken memories ------------------------------------------------------------------------------
 
 
 class Plain(Memory):
@@ -371,7 +371,7 @@ def test_a_broken_stage_is_told_which_promise_it_breaks(kind, word):
         check_stage(lambda shape, space, config: kind())
 
 
-# --- registration -------------------------------------------------------------------------------------------------------------
+# --- registration ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_evaluation_leaves_no_mark(tmp_path):
     )
 
 
-# --- the maze that needs a memory -------------------------------------------------------------------------------------
+# --- the maze that needs a memory -----------------------------------------------------------------
 
 
 def test_the_tmaze_shows_its_sign_at_the_start_alone_and_pays_the_right_turn():

@@ -45,7 +45,7 @@ def seeded():
     torch.manual_seed(0)  # what networks begin with does not depend on the tests before
 
 
-# --- a life, and who remembers it -----------------------------------------------------------------------------------------
+# --- a life, and who remembers it -----------------------------------------------------------------
 
 
 def life(blocks, seed=0, unroll=UNROLL):
@@ -138,7 +138,7 @@ def weights(replay, whole, number=400):
     return found
 
 
-# --- returns --------------------------------------------------------------------------------------------------------------
+# --- returns --------------------------------------------------------------------------------------
 
 
 def test_rescale_by_hand():
@@ -197,7 +197,7 @@ def test_priorities_by_hand():
     torch.testing.assert_close(priorities(error, valid), torch.tensor([2.9, 6.9, 0.0]))
 
 
-# --- the replay -----------------------------------------------------------------------------------------------------------
+# --- the replay -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("written", range(2, 2 * BLOCKS + 3))
@@ -488,7 +488,7 @@ def test_an_atari_step_takes_its_bytes():
     )
 
 
-# --- the network ------------------------------------------------------------------------------------------------------------
+# --- the network ----------------------------------------------------------------------------------
 
 
 def sigmoid(x):
@@ -647,7 +647,7 @@ def test_step_by_step_is_all_at_once():
     torch.testing.assert_close(h, states[-1], rtol=1e-10, atol=1e-12)
 
 
-# --- acting ---------------------------------------------------------------------------------------------------------------
+# --- acting ---------------------------------------------------------------------------------------
 
 
 def agent_of(obs=OBS, space=None, num_envs=B, seed=0, **options):
@@ -817,7 +817,7 @@ def test_a_replayed_action_is_the_action_that_was_taken():
         torch.testing.assert_close(replayed[:, i], expected, rtol=1e-4, atol=1e-5)
 
 
-# --- learning -------------------------------------------------------------------------------------------------------------
+# --- learning -------------------------------------------------------------------------------------
 
 
 def h_of(x):

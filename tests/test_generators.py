@@ -43,7 +43,7 @@ SPACES = {
 }
 
 
-# --- networks and actions, in loops --------------------------------------------------------------------------------------
+# --- networks and actions, in loops ---------------------------------------------------------------
 
 
 def perceptron(weights, name, x, bend, pick=lambda A: A, part="surprise"):
@@ -80,7 +80,7 @@ def as_numbers(space, action):
     return (action - middle) / half
 
 
-# --- experience and bonuses ----------------------------------------------------------------------------------------------
+# --- experience and bonuses -----------------------------------------------------------------------
 
 
 def travel(space, rng):
@@ -145,7 +145,7 @@ def steepness(gradients, way):
     return 0.0 if gradients is None else float((gradients.numpy() * way).sum())
 
 
-# --- ICM -----------------------------------------------------------------------------------------------------------------
+# --- ICM ------------------------------------------------------------------------------------------
 
 
 class Curious:
@@ -342,7 +342,7 @@ def test_inverse_coef_weighs_the_inverse_loss_alone():
     assert b["surprise"] == a["surprise"]
 
 
-# --- AE ------------------------------------------------------------------------------------------------------------------
+# --- AE -------------------------------------------------------------------------------------------
 
 
 def test_ae_surprise_is_the_reconstruction_minus_the_successor():
@@ -406,7 +406,7 @@ def test_ae_of_images_reconstructs_a_frozen_embedding():
     )
 
 
-# --- Disagreement --------------------------------------------------------------------------------------------------------
+# --- Disagreement ---------------------------------------------------------------------------------
 
 
 def opinions(weights, s, a):
@@ -553,7 +553,7 @@ def test_models_that_agree_pay_nothing(models):
     assert bonus(chunk, bonus.start())[0].max() < 1e-12
 
 
-# --- actions as numbers --------------------------------------------------------------------------------------------------
+# --- actions as numbers ---------------------------------------------------------------------------
 
 
 def test_discrete_actions_are_one_hot_from_their_start():

@@ -44,7 +44,7 @@ def seeded():
     torch.manual_seed(0)  # what networks begin with does not depend on the tests before
 
 
-# --- the world model, in loops --------------------------------------------------------------------------------------------
+# --- the world model, in loops --------------------------------------------------------------------
 
 
 def relu(x):
@@ -167,7 +167,7 @@ def agree(found, expected, rtol=1e-8):
         )
 
 
-# --- whitening and rolling ------------------------------------------------------------------------------------------------
+# --- whitening and rolling ------------------------------------------------------------------------
 
 
 def correlated(size=13, seed=0):
@@ -293,7 +293,7 @@ def test_the_encoder_of_images_has_the_sizes_of_the_paper():
     ]
 
 
-# --- the world model --------------------------------------------------------------------------------------------------------
+# --- the world model ------------------------------------------------------------------------------
 
 
 def test_surprise_is_the_foreseen_latent_minus_the_latent():
@@ -446,7 +446,7 @@ def test_single_steps_teach_each_part_by_its_own_loss():
         assert reached == parts[name]
 
 
-# --- learning from replayed sequences -------------------------------------------------------------------------------------------
+# --- learning from replayed sequences -------------------------------------------------------------
 
 
 def read(k, M, how):
@@ -618,7 +618,7 @@ def test_rows_that_never_happened_reach_nothing(method, junk):
     torch.testing.assert_close(wild[3:], calm[3:])
 
 
-# --- the standardiser -------------------------------------------------------------------------------------------------------
+# --- the standardiser -----------------------------------------------------------------------------
 
 
 def test_the_standardiser_by_hand():

@@ -50,7 +50,7 @@ def pieces(cuts, *columns):
     return zip(*(column.split(cuts) for column in columns), strict=True)
 
 
-# --- NGU in loops ----------------------------------------------------------------------------------------------------------
+# --- NGU in loops ---------------------------------------------------------------------------------
 
 
 def neighbours(points, first, valid, bug=None, capacity=CAPACITY):
@@ -134,7 +134,7 @@ def same(got, want, valid):
     return np.array_equal(got.numpy()[valid], want[valid])
 
 
-# --- NGU: the episodic part ------------------------------------------------------------------------------------------------
+# --- NGU: the episodic part -----------------------------------------------------------------------
 
 
 def test_the_kernel_by_hand_with_squared_distances():
@@ -239,7 +239,7 @@ def test_neighbours_far_from_the_origin_are_still_the_nearest(offset):
         assert got[b, t].tolist() == sorted(d)[:k]
 
 
-# --- NGU: the life-long part and the product ---------------------------------------------------------------------------------
+# --- NGU: the life-long part and the product ------------------------------------------------------
 
 
 def moments(mean, var):
@@ -391,7 +391,7 @@ def test_ngu_inverse_loss_is_the_cross_entropy_of_the_action():
     assert bonus.losses(trace, rows)["inverse"].item() == pytest.approx(total / len(rows), rel=1e-5)
 
 
-# --- NGU: what moves when ----------------------------------------------------------------------------------------------------
+# --- NGU: what moves when -------------------------------------------------------------------------
 
 
 def statistics(bonus):
@@ -479,7 +479,7 @@ def test_the_episodic_memory_of_ngu_survives_the_rollout():
         torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-4, atol=1e-6)
 
 
-# --- counts in loops ---------------------------------------------------------------------------------------------------------
+# --- counts in loops ------------------------------------------------------------------------------
 
 
 def tally(u, first, valid, G, tables, bug=None):
@@ -585,7 +585,7 @@ def test_asking_does_not_count():
     assert torch.equal(once, again)
 
 
-# --- counts as a bonus ------------------------------------------------------------------------------------------------------
+# --- counts as a bonus ----------------------------------------------------------------------------
 
 
 def shopper(seed=0, **options):

@@ -160,7 +160,7 @@ def test_training_recalls_what_acting_recalled(read):
     )
 
 
-# --- the comparison has teeth: each bug below is put in by hand, and seen ---------------------------------------------------
+# --- the comparison has teeth: each bug below is put in by hand, and seen -------------------------
 
 
 def late(log):

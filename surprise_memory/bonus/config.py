@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from surprise_memory.errors import one_of, require
+from surprise_memory.errors import UserError, one_of, require
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.nn.nets import LOSSES
 from surprise_memory.registry import OPTIONS
@@ -79,6 +79,11 @@ def config_type() -> type[BonusConfig]:
         return BonusConfig
     key = tuple(OPTIONS.items())
     if key not in _EXTENDED:
+        for f in dataclasses.fields(BonusConfig):
+            if f.name in OPTIONS:
+                raise UserError(
+                    f"There is an option '{f.name}' already: register your part by another name."
+                )
         added = [(name, kind, field(default_factory=kind)) for name, kind in OPTIONS.items()]
         made = dataclasses.make_dataclass("BonusConfig", added, bases=(BonusConfig,), frozen=True)
         _EXTENDED[key] = made

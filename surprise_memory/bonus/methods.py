@@ -51,6 +51,9 @@ def methods() -> dict[str, str]:
 
 def check_method(method: str) -> None:
     """Refuse a method that does not exist."""
+    for name in MEMORIES:
+        if name in STAGES:
+            raise UserError(f"'{name}' names a memory and a stage: register yours by another name.")
     surprise, memory, stages = split_method(method)
     base = surprise if memory == "none" else f"{surprise}+{memory}"
     cure = " `surprise-memory methods` lists them all."

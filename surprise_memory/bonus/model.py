@@ -85,7 +85,7 @@ class BonusModel(nn.Module):
         self.memory = MEMORIES[name.memory].make(self.surprise.n, c)
         for stage in name.stages:
             stages[stage] = STAGES[stage].make(shape, action_space, c)
-        self.stages = nn.ModuleDict(stages)
+        self.stages = Stages(stages)
 
     def _check_memory_can_tell(self, method: str) -> None:
         """Refuse a stage that asks what this memory does not know."""
@@ -235,6 +235,14 @@ class BonusModel(nn.Module):
                 report[column] = trace.stages[name].record[column][valid].mean()
         report |= self.memory.metrics(trace.u[valid], trace.v[valid], trace.q[valid])
         return {name: float(value) for name, value in report.items()}
+
+
+class Stages(nn.ModuleDict):
+    """Stages by name, also by names that torch's modules have a method of, such as `half`."""
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Without torch's refusal of such names: a stage is never asked for as an attribute."""
+        self._modules[name] = module
 
 
 def last_frame(obs: Tensor) -> Tensor:

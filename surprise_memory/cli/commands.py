@@ -10,8 +10,9 @@ from surprise_memory.bonus.methods import methods
 from surprise_memory.envs import list_envs
 from surprise_memory.errors import UserError, choose, require
 from surprise_memory.files import read_json, write_json
+from surprise_memory.stages import STAGES
 from surprise_memory.training.checkpoint import restore
-from surprise_memory.training.config import RunConfig, from_dict
+from surprise_memory.training.config import RunConfig, from_dict, run_type, with_part_options
 from surprise_memory.training.loop import build, write_eval
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.progress import rich_console
@@ -33,12 +34,13 @@ def load(path: Path) -> tuple[RunConfig, RunDir]:
         raise UserError(
             f"{path} is not a run directory (it has no config.json): name one that `train` made."
         )
-    return from_dict(RunConfig, read_json(out.config)), out
+    return from_dict(run_type(), read_json(out.config)), out
 
 
 def setting(run: RunConfig) -> str:
     """A run's method, its preset if that is not the default, and what was changed from it, for a label."""
-    usual = flatten(dataclasses.asdict(choose(PRESETS, run.preset, "preset")(run.env)))
+    preset = with_part_options(choose(PRESETS, run.preset, "preset")(run.env))
+    usual = flatten(dataclasses.asdict(preset))
     own = ("agent", "ppo.", "dqn.", "bonus.")
     changed = {
         k: v
@@ -83,9 +85,12 @@ def envs_command(filter: tyro.conf.Positional[str] = "") -> None:
 
 
 def methods_command() -> None:
-    """List the methods."""
+    """List the methods, and the stages that can be added to them."""
     for name, about in methods().items():
         print(f"{name:13} {about}")
+    print("\nStages, to be added to any method but none, such as rnd+sm+expect:")
+    for name, stage in STAGES.items():
+        print(f"+{name:12} {stage.about}")
 
 
 def bench_command(

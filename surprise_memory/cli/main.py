@@ -12,7 +12,7 @@ import tyro
 from surprise_memory.cli import commands
 from surprise_memory.errors import UserError, choose
 from surprise_memory.files import write_json
-from surprise_memory.training.config import RunConfig
+from surprise_memory.training.config import RunConfig, with_part_options
 from surprise_memory.training.loop import build, train
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.progress import Progress, rich_console
@@ -68,7 +68,8 @@ def parse_run(
 ) -> tuple[RunConfig, Options]:
     """ENV and the options of a run, defaults from its preset, and some options more."""
     env = argv[0] if argv and not argv[0].startswith("-") else _peek(argv, "--env") or NOWHERE
-    default = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")(env)
+    preset = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")
+    default = with_part_options(preset(env))
     argv = [
         part
         for word in argv
@@ -82,7 +83,7 @@ def parse_run(
     )  # the first bare word is the environment
     flat = tyro.conf.arg(name="")
     kind = dataclasses.make_dataclass(
-        "Words", [("run", Annotated[RunConfig, flat]), ("more", Annotated[type(more), flat])]
+        "Words", [("run", Annotated[type(default), flat]), ("more", Annotated[type(more), flat])]
     )
     words: Any = tyro.cli(
         kind,

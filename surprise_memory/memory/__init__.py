@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from surprise_memory.memory.base import Memory, NoMemory
 from surprise_memory.memory.counts import Counts, CountsConfig
 from surprise_memory.memory.surprise_memory import MemoryConfig, SurpriseMemory
-from surprise_memory.registry import register, register_options
+from surprise_memory.registry import register
 
 Make = Callable[[int, Any], Memory]
 
@@ -61,8 +61,7 @@ def register_memory(name: str, make: Make, about: str, options: type | None = No
     8
     >>> del MEMORIES["short"]  # only so that this example leaves nothing behind
     """
-    register(MEMORIES, name, Entry(make, about), "memory")
-    register_options(name, options)
+    register(MEMORIES, name, Entry(make, about), "memory", options)
 
 
 __all__ = [

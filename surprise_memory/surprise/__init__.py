@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from gymnasium import Space
 
 from surprise_memory.nn.actions import Actions
-from surprise_memory.registry import register, register_options
+from surprise_memory.registry import register
 from surprise_memory.surprise.ae import AE, AEConfig
 from surprise_memory.surprise.base import Surprise
 from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
@@ -70,8 +70,7 @@ def register_surprise(
     256
     >>> del SURPRISES["wide"]  # only so that this example leaves nothing behind
     """
-    register(SURPRISES, name, Entry(make, about, takes_memory), "generator")
-    register_options(name, options)
+    register(SURPRISES, name, Entry(make, about, takes_memory), "generator", options)
 
 
 __all__ = [

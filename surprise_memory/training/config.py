@@ -10,7 +10,6 @@ from surprise_memory.bonus import BonusConfig
 from surprise_memory.bonus.config import complete, config_type
 from surprise_memory.bonus.methods import backbone, check_method
 from surprise_memory.errors import UserError, one_of, require
-from surprise_memory.registry import OPTIONS
 
 Config = TypeVar("Config")
 PRESET_NAMES = ("default", "noisy", "paper", "released-code", "debug")
@@ -77,13 +76,26 @@ class RunConfig:
         return Path("runs") / self.env.replace("/", "-") / f"{who}-{self.preset}-{self.seed}"
 
 
+_EXTENDED: dict[type[BonusConfig], type[RunConfig]] = {}
+
+
 def run_type() -> type[RunConfig]:
     """RunConfig with the options of parts that were registered from outside."""
-    if not OPTIONS:
-        return RunConfig
     kind = config_type()
-    added = [("bonus", kind, field(default_factory=kind))]
-    return dataclasses.make_dataclass("RunConfig", added, bases=(RunConfig,), frozen=True)
+    if kind is BonusConfig:
+        return RunConfig
+    if kind not in _EXTENDED:
+        added = [("bonus", kind, field(default_factory=kind))]
+        more = {"__reduce__": lambda run: (revive, (dataclasses.asdict(run),))}
+        _EXTENDED[kind] = dataclasses.make_dataclass(
+            "RunConfig", added, bases=(RunConfig,), frozen=True, namespace=more
+        )
+    return _EXTENDED[kind]
+
+
+def revive(values: dict[str, Any]) -> RunConfig:
+    """A run that was sent to another process, where the same parts are registered."""
+    return from_dict(run_type(), values)
 
 
 def with_part_options(run: RunConfig) -> RunConfig:
