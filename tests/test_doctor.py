@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.envs import minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
@@ -17,7 +18,10 @@ from surprise_memory.tools.doctor.examination import in_turn, side_by_side
 from surprise_memory.tools.doctor.report import lines, number
 from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
 from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.tools.stats import zscores
 from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.progress import Progress
+from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
 # --- the measures -----------------------------------------------------------------------------------------------------
@@ -44,8 +48,8 @@ def test_ranks_share_ties_and_spearman_uses_them():
 
 
 def test_pearson_and_zscores():
-    assert measure.zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
-    assert measure.zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
+    assert zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
+    assert zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
     assert measure.pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])) == pytest.approx(
         0.5
     )
@@ -206,7 +210,7 @@ def table(**numbers):
         ({"energy_left": 1.5}, "adds to the surprise"),
         (
             {"rarity": (0.4, 0.7)},
-            "rarity better than the norm: rank correlation 0.70 against 0.40 (so in all 2 seeds)",
+            "rarity better than the norm: rank correlation 0.70 against 0.40 (in all 2 seeds)",
         ),
         ({"rarity": (0.7, 0.4)}, "rarity worse than the norm"),
         ({"noise_z": (2.0, 1.0)}, "drawn to noise less than the norm"),
@@ -221,6 +225,16 @@ def test_the_verdict_says(numbers, says):
     assert says in " ".join(verdict(table(**numbers)))
 
 
+@pytest.mark.parametrize("corr", [0.97, 0.985, 0.995])
+def test_the_doctor_and_a_running_run_call_the_same_memories_idle(tmp_path, corr):
+    progress = Progress("rnd+sm", 1000, RunDir(tmp_path))
+    row = {"step": 1, "charts/SPS": 1, "intrinsic/recall_ratio": 0.5}
+    for _ in range(50):
+        progress(row | {"intrinsic/novelty_norm_corr": corr})
+    idle = "memory is idle" in " ".join(verdict(table(corr=corr)))
+    assert progress.warned == idle == (corr > IDLE_CORRELATION)
+
+
 def test_seeds_that_disagree_are_reported_as_such():
     row = {
         "rarity": {
@@ -228,7 +242,7 @@ def test_seeds_that_disagree_are_reported_as_such():
             "novelty": Estimate(0.2, None, [0.4, 0.4, -0.2]),
         }
     }
-    assert compare(row, "rarity") == ("higher", " (so in 2 of 3 seeds)")
+    assert compare(row, "rarity") == ("higher", " (in 2 of 3 seeds)")
 
 
 def test_numbers_are_not_printed_finer_than_they_are_known():

@@ -32,6 +32,7 @@ from surprise_memory.surprise import SURPRISES, Surprise
 from surprise_memory.types import Chunk
 
 Columns = dict[str, Tensor]
+IDLE_CORRELATION = 0.98  # of novelty with the surprise norm; above it the memory changes nothing
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,20 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
+def zscores(x: Array) -> Array:
+    """(x - mean) / std over (K,). A constant has zeros everywhere."""
+    spread = 0.0
+    if len(x):
+        spread = x.std()
+    if spread > 1e-12:
+        z: Array = (x - x.mean()) / spread
+        return z
+    return np.zeros_like(x)
+
+
 def mnir(reward: Array) -> Array:
-    """Mean-normalised intrinsic reward of one episode (T,): (r - mean) / std, 0 where all are equal (appendix C)."""
-    spread = reward.std()
-    return (reward - reward.mean()) / spread if spread > 1e-12 else np.zeros_like(reward)
+    """Mean-normalised intrinsic reward of one episode (T,): its z-scores (appendix C)."""
+    return zscores(reward)
 
 
 def smooth(values: Array, window: int) -> Array:
