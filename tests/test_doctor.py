@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from surprise_memory.bonus import RolloutTrainer
+from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.envs import make_vec, minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
@@ -17,10 +18,14 @@ from surprise_memory.tools.doctor import measures as measure
 from surprise_memory.tools.doctor import stream
 from surprise_memory.tools.doctor.examination import in_turn, side_by_side
 from surprise_memory.tools.doctor.report import lines, number
-from surprise_memory.tools.doctor.stream import NoiseSource, Seen, held_out, key_maker
+from surprise_memory.tools.doctor.seen import Seen
+from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
 from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.tools.stats import zscores
 from surprise_memory.training.collect import collect
 from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.progress import Progress
+from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
 # --- the measures -----------------------------------------------------------------------------------------------------
@@ -47,8 +52,8 @@ def test_ranks_share_ties_and_spearman_uses_them():
 
 
 def test_pearson_and_zscores():
-    assert measure.zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
-    assert measure.zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
+    assert zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
+    assert zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
     assert measure.pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])) == pytest.approx(
         0.5
     )
@@ -209,7 +214,7 @@ def table(**numbers):
         ({"energy_left": 1.5}, "adds to the surprise"),
         (
             {"rarity": (0.4, 0.7)},
-            "rarity better than the norm: rank correlation 0.70 against 0.40 (so in all 2 seeds)",
+            "rarity better than the norm: rank correlation 0.70 against 0.40 (in all 2 seeds)",
         ),
         ({"rarity": (0.7, 0.4)}, "rarity worse than the norm"),
         ({"noise_z": (2.0, 1.0)}, "drawn to noise less than the norm"),
@@ -224,6 +229,16 @@ def test_the_verdict_says(numbers, says):
     assert says in " ".join(verdict(table(**numbers)))
 
 
+@pytest.mark.parametrize("corr", [0.97, 0.985, 0.995])
+def test_the_doctor_and_a_running_run_call_the_same_memories_idle(tmp_path, corr):
+    progress = Progress("rnd+sm", 1000, RunDir(tmp_path))
+    row = {"step": 1, "charts/SPS": 1, "intrinsic/recall_ratio": 0.5}
+    for _ in range(50):
+        progress(row | {"intrinsic/novelty_norm_corr": corr})
+    idle = "memory is idle" in " ".join(verdict(table(corr=corr)))
+    assert progress.warned == idle == (corr > IDLE_CORRELATION)
+
+
 def test_seeds_that_disagree_are_reported_as_such():
     row = {
         "rarity": {
@@ -231,7 +246,7 @@ def test_seeds_that_disagree_are_reported_as_such():
             "novelty": Estimate(0.2, None, [0.4, 0.4, -0.2]),
         }
     }
-    assert compare(row, "rarity") == ("higher", " (so in 2 of 3 seeds)")
+    assert compare(row, "rarity") == ("higher", " (in 2 of 3 seeds)")
 
 
 def test_numbers_are_not_printed_finer_than_they_are_known():
@@ -394,9 +409,9 @@ def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
         held["novelty"].append(raw)
         return real_hold(self, chunk, alone, raw, *rest)
 
-    real_hold = Seen.hold
+    real_hold = Seen.record_held_out
     monkeypatch.setattr(stream, "collect", collect_and_keep)
-    monkeypatch.setattr(Seen, "hold", hold)
+    monkeypatch.setattr(Seen, "record_held_out", hold)
     stream.observe(run, rollouts=8, noisy=False, tick=lambda: None)
     assert len(held["norm"]) == held_out(8) and len(shown) == 8 + run.warmup_rollouts
     for name, column in (("novelty", method), ("norm", without)):

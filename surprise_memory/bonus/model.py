@@ -31,6 +31,8 @@ from surprise_memory.stages import STAGES, Stage, Steps
 from surprise_memory.surprise import SURPRISES, Surprise
 from surprise_memory.types import Chunk
 
+IDLE_CORRELATION = 0.98  # of novelty with the surprise norm; above it the memory changes nothing
+
 
 class BonusModel(nn.Module):
     """The parts of a bonus.
@@ -242,6 +244,7 @@ class Stages(nn.ModuleDict):
 
     def add_module(self, name: str, module: nn.Module | None) -> None:
         """Without torch's refusal of such names: a stage is never asked for as an attribute."""
+        assert module is not None
         self._modules[name] = module
 
 
