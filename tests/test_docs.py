@@ -140,7 +140,7 @@ def test_options_that_are_named_exist(page, options):
             continue
         option = re.match(r"--[\w.*-]+", span)[0]
         if option.endswith(("*", ".")):  # a group of them
-            exists = any(each.startswith(option.rstrip("*")) for each in known)
+            exists = any(real.startswith(option.rstrip("*")) for real in known)
         else:
             exists = option in known
         assert exists or is_yours(option), f"{name(page)} names {span}"
@@ -281,7 +281,8 @@ def modules():
     found = ["errors", "registry", "types"]
     for room in ROOMS:
         found.append(room)
-        found += [f"{room}.{each.name}" for each in pkgutil.iter_modules([str(PACKAGE / room)])]
+        for module in pkgutil.iter_modules([str(PACKAGE / room)]):
+            found.append(f"{room}.{module.name}")
     return found
 
 
