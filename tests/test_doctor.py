@@ -1,4 +1,4 @@
-"""The doctor: each measure against numbers worked out by hand, and one tiny examination from end to end."""
+"""The doctor: each measure against numbers worked out by hand, and tiny whole examinations."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ from surprise_memory.training.progress import Progress
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
-# --- the measures -----------------------------------------------------------------------------------------------------
+# --- the measures ---------------------------------------------------------------------------------
 
 
 def test_ranks_share_ties_and_spearman_uses_them():
@@ -44,7 +44,8 @@ def test_ranks_share_ties_and_spearman_uses_them():
     assert measure.spearman(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, 0.0])) == pytest.approx(
         -1
     )
-    # Ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4): covariance 4.5, sums of squares 4.5 and 5, so 4.5 / sqrt(22.5).
+    # Ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4): covariance 4.5, sums of squares 4.5 and 5,
+    # so 4.5 / sqrt(22.5).
     assert measure.spearman(
         np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0])
     ) == pytest.approx(4.5 / 22.5**0.5)
@@ -86,8 +87,9 @@ def test_visits():
 
 
 def test_first_sights_and_repeats():
-    # Two environments, six rows, the last four held out. Environment 0: A was seen before, so it is no first sight there; B
-    # comes first with 5 and again with 1 and 3; a new episode begins with B, seen once. Environment 1: C with 9, then 7.
+    # Two environments, six rows, the last four held out.
+    # Environment 0: A was seen before, so it is no first sight there. B comes first with 5, again
+    # with 1 and 3. A new episode begins with B, seen once. Environment 1: C with 9, then 7.
     A, B, C, D = range(4)
     keys = np.array([[A, D], [A, D], [B, C], [B, D], [B, C], [B, D]])
     first = np.zeros((6, 2), bool)
@@ -126,7 +128,7 @@ def test_t_interval():
     assert np.isnan(measure.t_interval(np.array([np.nan]))[0])
 
 
-# --- the stream -------------------------------------------------------------------------------------------------------
+# --- the stream -----------------------------------------------------------------------------------
 
 
 def chunk_of(next_obs, valid):
@@ -176,11 +178,11 @@ def test_equal_observations_have_equal_keys(obs, counting):
     assert len(np.unique(keys)) > 1
 
 
-# --- the verdict ------------------------------------------------------------------------------------------------------
+# --- the verdict ----------------------------------------------------------------------------------
 
 
 def table(**numbers):
-    """Measures of two seeds from norm=..., novelty=... pairs; a single number belongs to neither."""
+    """Measures of two seeds, from (norm, novelty) pairs; a single number belongs to neither."""
     full = {
         "mean": (1.0, 1.0),
         "cv": (0.5, 0.5),
@@ -258,7 +260,7 @@ def test_numbers_are_not_printed_finer_than_they_are_known():
     assert (number(Estimate(None, None, [])), number(None)) == ("-", "")
 
 
-# --- from end to end --------------------------------------------------------------------------------------------------
+# --- from end to end ------------------------------------------------------------------------------
 
 
 def tiny(method):
@@ -290,7 +292,7 @@ def test_an_examination_is_plain_data_and_can_be_shown(tmp_path):
             "norm": 2,
             "novelty": 2,
         }
-    # RND looks at the observation alone, so the generator pays the same for a first sight and for its repeats.
+    # RND looks at the observation alone, so it pays the same for a first sight and for its repeats.
     assert found.measures["first_z"]["norm"].mean == pytest.approx(
         found.measures["repeat_z"]["norm"].mean, abs=1e-5
     )

@@ -1,4 +1,4 @@
-"""The paper's pictures: hand-made views are those of our environments, and each number is the one worked out by hand."""
+"""The paper's figures: views as our environments show them, numbers worked out by hand."""
 
 import json
 
@@ -24,7 +24,7 @@ def test_views_cover_every_free_cell_in_four_directions_and_look_as_our_environm
     )
     assert views.obs.shape[1:] == make_vec(DOOR, 1, 0).obs_shape and views.obs.dtype == np.float32
     assert (views.obs[:, 147:].argmax(1) == [d for _, _, d in views.places]).all()
-    # Whoever looks at the wall from the cell beside it sees it (type 2) straight ahead, one row before its own cell.
+    # An agent that faces the wall from the next cell sees it (type 2) in the row before its own.
     x, y, d = next(p for p in views.places if p[:2] == (1, 1) and p[2] == 2)
     view = views.obs[views.places.index((x, y, d)), :147].reshape(7, 7, 3)
     assert view[3, 5, 0] == 2
@@ -65,7 +65,8 @@ class Sees:
 
 def test_the_key_seen_twice_pays_less_where_it_is_remembered():
     remembers, forgets = (figures.key_twice(Sees(forgets), DOOR, 0) for forgets in (False, True))
-    # One of 28 steps pays: z = sqrt(27) there and -1 / sqrt(27) elsewhere; two of 28: sqrt(13) and -1 / sqrt(13).
+    # One of 28 steps pays: z = sqrt(27) there and -1 / sqrt(27) elsewhere.
+    # Two of 28 pay: sqrt(13) and -1 / sqrt(13).
     assert list(remembers.values()) == pytest.approx([-(27**-0.5), 27**0.5, -(27**-0.5)])
     assert list(forgets.values()) == pytest.approx([-(13**-0.5), 13**0.5, 13**0.5])
     with pytest.raises(UserError, match="DoorKey"):

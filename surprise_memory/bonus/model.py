@@ -137,14 +137,18 @@ class BonusModel(nn.Module):
         v, q, log, remembered = self.memory(u, first, valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
         steps = Steps(first, valid, u, v, e, self._e_if_remembered(u))
-        reward = e
+        reward = unfiltered = e
         carries = {}
         traces = {}
         for name, stage in self.stage_items():
             given = prepare(stage, pieces)
             reward, record, carries[name] = stage(reward, given, steps, carry.stages[name])
             traces[name] = StageTrace(given, record)
-        trace = Trace(u=u, q=q, v=v, e=e, inputs=inputs, log=log, stages=traces)
+            if not stage.filters:
+                unfiltered = reward
+        trace = Trace(
+            u=u, q=q, v=v, e=e, unfiltered=unfiltered, inputs=inputs, log=log, stages=traces
+        )
         return torch.where(valid, reward, 0.0), trace, Carry(after, remembered, carries)
 
     def _e_if_remembered(self, u: Tensor) -> Tensor | None:

@@ -163,8 +163,8 @@ WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128)
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 RECOGNISE = Entry("rnd+sm+recognise")
 RECOGNISE_GATE = Entry("rnd+sm+recognise+gate")
-_BY_NOVELTY = (("bonus.scale_by", "novelty"), ("bonus.gate.margin", 0.02))
-STEADY = Entry("rnd+sm+recognise+gate", _BY_NOVELTY, "rnd+sm+recognise+gate, by novelty")
+_OWN_SCALE = (("bonus.scale_filtered", True), ("bonus.gate.margin", 0.0))
+OWN_SCALE = Entry("rnd+sm+recognise+gate", _OWN_SCALE, "rnd+sm+recognise+gate, own scale")
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
 _WITH_TV = {
     TV_DOOR_KEY: "DoorKey-8x8 with a TV",
@@ -313,7 +313,7 @@ GRIDS: dict[str, Grid] = {
     "noise": Grid(
         "A bonus that noise cannot buy: with a TV, with moving balls, and with neither",
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
-        (*methods("none", "rnd+sm"), RECOGNISE, RECOGNISE_GATE, STEADY),
+        (*methods("none", "rnd+sm"), RECOGNISE, RECOGNISE_GATE, OWN_SCALE),
         steps=(1_400_000, 5_000_000),
         preset="default",
         scale=100,

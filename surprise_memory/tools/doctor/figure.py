@@ -93,8 +93,8 @@ def _events(axis: Any, diagnosis: Diagnosis) -> None:
 
 
 def _draw_seeds(axis: Any, place: float, estimate: Estimate) -> None:
-    """A tick for each seed of a bar."""
-    values = [value or 0.0 for value in estimate.seeds]
+    """A tick for each seed of a bar that was measured."""
+    values = [value for value in estimate.seeds if value is not None]
     axis.plot(values, [place] * len(values), "|", color=INK, markersize=5)
 
 
