@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their name, synced, then renamed. No torch here."""
+"""Files that are whole or absent: written under another name, synced, renamed. No torch here."""
 
 import errno
 import json
@@ -13,7 +13,7 @@ NEW = ".new"  # ends the name of a file that is being written; a killed process 
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """`write` fills a new file, which then takes the place of `path`. On failure `path` is what it was before."""
+    """`write` fills a new file, which then replaces `path`. On failure `path` is unchanged."""
     new = path.with_name(f"{path.name}.{os.getpid()}{NEW}")
     try:
         with open(new, "wb") as file:
@@ -23,8 +23,9 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.replace(new, path)
     except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
         new.unlink(missing_ok=True)
-        full = getattr(error, "errno", None) == errno.ENOSPC or not isinstance(error, OSError)
-        why = "the disk is full" if full else str(error)
+        why = "the disk is full"
+        if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+            why = str(error)
         cure = "The file from before is intact: free some space and --resume."
         raise UserError(f"Could not write {path}: {why}. {cure}") from error
     folder = os.open(path.parent, os.O_RDONLY)

@@ -1,11 +1,14 @@
 """What every other file speaks: a Chunk of experience, the axis letters, one time convention.
 
-Axes: `T` time, `B` environments, `n` surprise width, `N` memory slots, `d` slot width. Arrays are time-major, `(T, B, ...)`.
+Axes: `T` time, `B` environments, `n` surprise width, `N` memory slots, `d` slot width.
+Arrays are time-major, `(T, B, ...)`.
 
-Time: `first[t]` says that `obs[t]` opens an episode. `reward[t]`, `terminated[t]`, `truncated[t]` and `next_obs[t]` follow
-the action taken at t; `next_obs[t]` is its true successor, also at an episode's end, and never the frame after a reset.
-Rows with `valid[t] = False` never happened (a vector environment's automatic reset): they reach no loss, no statistic and
-no memory, and they stand only between episodes.
+Time: `first[t]` says that `obs[t]` opens an episode. `reward[t]`, `terminated[t]`, `truncated[t]`
+and `next_obs[t]` follow the action taken at t. `next_obs[t]` is its true successor, also at an
+episode's end, and never the frame after a reset.
+
+Rows with `valid[t] = False` never happened (a vector environment's automatic reset). They stand
+only between episodes, and they reach no loss, no statistic and no memory.
 """
 
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -17,7 +20,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Chunk:
-    """T x B transitions as named, time-major columns. `extras` is what the agent wrote down while acting."""
+    """T x B transitions as named, time-major columns.
+
+    `extras` is what the agent wrote down while acting.
+    """
 
     obs: Tensor  # (T, B, *obs)
     action: Tensor  # (T, B) or (T, B, actions)
@@ -33,14 +39,14 @@ class Chunk:
         T, B = self.shape
         for name, column in self.columns().items():
             if column.shape[:2] != (T, B):
+                shape = tuple(column.shape)
                 raise ValueError(
-                    f"Chunk.{name} has shape {tuple(column.shape)}, it must start with (T, B) = {(T, B)}."
+                    f"Chunk.{name} has shape {shape}: it must start with (T, B) = {(T, B)}."
                 )
         for name in ("terminated", "truncated", "first", "valid"):
-            if getattr(self, name).dtype != torch.bool:
-                raise ValueError(
-                    f"Chunk.{name} has dtype {getattr(self, name).dtype}, it must be torch.bool."
-                )
+            dtype = getattr(self, name).dtype
+            if dtype != torch.bool:
+                raise ValueError(f"Chunk.{name} has dtype {dtype}: it must be torch.bool.")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,15 +63,14 @@ class Chunk:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extras"}
 
     def blanked(self) -> "Chunk":
-        """The same with zeros in the rows that never happened, which may hold anything, even NaN."""
-        blank = {
-            name: zero_where(~self.valid, getattr(self, name))
-            for name in ("obs", "next_obs", "reward")
-        }
+        """The same with zeros in the rows that never happened, which may hold NaN."""
+        never = ~self.valid
         return replace(
             self,
-            **blank,
-            extras={name: zero_where(~self.valid, x) for name, x in self.extras.items()},
+            obs=zero_where(never, self.obs),
+            next_obs=zero_where(never, self.next_obs),
+            reward=zero_where(never, self.reward),
+            extras={name: zero_where(never, x) for name, x in self.extras.items()},
         )
 
     def valid_rows(self) -> Tensor:
@@ -74,16 +79,19 @@ class Chunk:
 
 
 def zero_where(mask: Tensor, x: Tensor) -> Tensor:
-    """A copy of x (T, B, ...) that is zero where the mask (T, B) is set; x itself where it is set nowhere."""
-    return (
-        x.masked_fill(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), 0)
-        if mask.any()
-        else x
-    )
+    """Put zeros into x (T, B, ...) where the mask (T, B) is set; x itself, no copy, if nowhere."""
+    if not mask.any():
+        return x
+    while mask.dim() < x.dim():
+        mask = mask.unsqueeze(-1)
+    return x.masked_fill(mask, 0)
 
 
 def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
-    """Steps of its episode that came before each step (T, B) int64, and before the step after these (B,)."""
+    """How many steps of its episode came before each step: (T, B) int64.
+
+    The second result (B,) is the same for the step after the last. `age` (B,) is that of the first.
+    """
     before = torch.empty(first.shape, dtype=torch.int64, device=first.device)
     for t in range(len(first)):
         before[t] = torch.where(first[t], 0, age)
@@ -98,4 +106,7 @@ def rebuild(empty: Any, saved: Any) -> Any:
     if not is_dataclass(empty):
         return saved
     kind: Any = type(empty)
-    return kind(**{f.name: rebuild(getattr(empty, f.name), saved[f.name]) for f in fields(empty)})
+    values = {}
+    for f in fields(empty):
+        values[f.name] = rebuild(getattr(empty, f.name), saved[f.name])
+    return kind(**values)

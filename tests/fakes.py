@@ -8,7 +8,7 @@ import torch
 
 
 class Counter(gym.Env):
-    """Counts its steps; action 1 counts double. Ends at 7 (terminated) or after 5 steps (truncated). Deterministic."""
+    """Counts its steps; action 1 counts double. Ends at 7, or is truncated after 5 steps."""
 
     observation_space = gym.spaces.Box(-100, 100, (3,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -48,10 +48,10 @@ gym.register("Counter-v0", Counter, order_enforce=False, disable_env_checker=Tru
 
 
 class ByEye:
-    """Acts on what it sees alone, so that the same trajectory results whichever way it is delivered."""
+    """Acts on what it sees alone: the same trajectory, whichever way it is delivered."""
 
-    def act(self, obs, first, memo):
-        return (obs[:, 2] > 0).long(), {}, memo
+    def act(self, obs, first, state, mode):
+        return (obs[:, 2] > 0).long(), {}, state
 
 
 def chunk_of(next_obs, first=None, valid=None, done=None):

@@ -14,7 +14,7 @@ from surprise_memory.envs import TOY
 from surprise_memory.errors import UserError
 from surprise_memory.memory.episodic import KeyLog
 from surprise_memory.tools import bench
-from surprise_memory.tools.bench import products, report
+from surprise_memory.tools.bench import matmul_floor, report
 from surprise_memory.tools.bench.timing import PARTS
 from surprise_memory.training.loop import build
 from surprise_memory.training.presets import PRESETS
@@ -38,7 +38,7 @@ def jobs_of(method, preset="debug"):
     run = PRESETS[preset](TOY)
     run = dataclasses.replace(run, method=method)
     _, agent, bonus = build(run)
-    return products.jobs(run, agent.policy, bonus)
+    return matmul_floor.jobs(run, agent.policy, bonus)
 
 
 def test_the_result_is_plain_json(result):
@@ -111,18 +111,22 @@ def test_multiplications_by_hand():
 
 def test_what_is_not_trained_is_not_counted():
     # The authors' code: Q stays random, there is no V, and nothing flows from W into the read-out.
-    q, *w = products.memory_layers(
-        build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))[2].memory
-    )
-    assert q == products.Layer(512, 16, False, True)
-    assert w == [products.Layer(528, 32, True, False), products.Layer(32, 528, True, True)]
+    _, _, bonus = build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))
+    q, *w = matmul_floor.memory_layers(bonus.model.memory)
+    assert q == matmul_floor.Layer(512, 16, False, True)
+    assert w == [matmul_floor.Layer(528, 32, True, False), matmul_floor.Layer(32, 528, True, True)]
+
+
+@pytest.mark.parametrize("method", ["ngu", "rnd+expect", "rnd+counts", "icm"])
+def test_methods_with_other_networks_have_no_floor(method):
+    assert jobs_of(method) == []
 
 
 def test_products_have_the_shapes_of_training():
-    layers = products.layers(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)))
+    layers = matmul_floor.layers(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)))
     shapes = [
         (tuple(a.shape), tuple(b.shape), tuple(out.shape))
-        for a, b, out in products.products(products.Job(1, 7, layers, True))
+        for a, b, out in matmul_floor.products(matmul_floor.Job(1, 7, layers, True))
     ]
     forward = [((7, 3), (3, 5), (7, 5)), ((7, 5), (5, 2), (7, 2))]
     assert shapes[:2] == forward
@@ -131,7 +135,7 @@ def test_products_have_the_shapes_of_training():
         ((2, 7), (7, 5), (2, 5)),
         ((5, 7), (7, 3), (5, 3)),
     ]
-    assert len(products.products(products.Job(1, 7, layers, False))) == 2
+    assert len(matmul_floor.products(matmul_floor.Job(1, 7, layers, False))) == 2
 
 
 def test_the_tables_print(result):

@@ -11,7 +11,16 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from surprise_memory import Bonus, BonusConfig, Chunk, MemoryConfig, NGUConfig, RNDConfig, UserError
+from surprise_memory import (
+    Bonus,
+    BonusConfig,
+    Chunk,
+    ExpectConfig,
+    MemoryConfig,
+    NGUConfig,
+    RNDConfig,
+    UserError,
+)
 from surprise_memory.nn.normalise import ObsWhitener, RewardScaler, RunningMoments
 from surprise_memory.nn.returns import discounted_filter, gae
 
@@ -90,11 +99,11 @@ def differences(a, b, path="it"):
 def state(bonus):
     """All that lasts but for the rows that `step` has collected."""
     found = copy.deepcopy(dict(bonus.state_dict()))
-    found.get("_extra_state", {}).pop("shell", None)
+    found.get("_extra_state", {}).pop("steps", None)
     return found
 
 
-# --- running moments and whitening --------------------------------------------------------------------------------------
+# --- running moments and whitening ----------------------------------------------------------------
 
 
 def test_running_moments_are_numpy_over_everything_seen():
@@ -120,9 +129,9 @@ def test_running_moments_are_numpy_over_everything_seen():
 def test_running_moments_do_not_depend_on_how_the_data_is_cut():
     data = torch.randn(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 100
     a, b = RunningMoments((2,)), RunningMoments((2,))
-    a.train_on(data)
+    a.update(data)
     for part in data.split([1, 9, 50]):
-        b.train_on(part)
+        b.update(part)
     torch.testing.assert_close(a.var, b.var, rtol=1e-10, atol=0)
     torch.testing.assert_close(a.mean, b.mean, rtol=1e-12, atol=0)
 
@@ -158,7 +167,7 @@ def test_whitening_is_mean_and_std_per_feature_clipped_at_five():
     assert got.dtype == torch.float32
 
 
-# --- the scale of the reward ----------------------------------------------------------------------------------------------
+# --- the scale of the reward ----------------------------------------------------------------------
 
 
 def filter_by_hand(reward, valid, carry, gamma):
@@ -244,11 +253,11 @@ def test_absorb_pays_with_yesterdays_whitening_and_todays_scale():
 
 def test_the_very_first_rollout_is_whitened_with_itself():
     bonus, twin, (chunk,) = make(), make(), chunks(1)
-    twin.see.train_on(chunk.next_obs[chunk.valid])
+    twin.model.obs_norm.update(chunk.next_obs[chunk.valid])
     raw, _, _ = twin(chunk, twin.start())
     reward, _, _ = bonus.train_on(chunk, bonus.start())
     assert torch.equal(reward, bonus.scaler(raw))
-    assert not differences(state(bonus.model.obs_norm), state(twin.see))  # and only once
+    assert not differences(state(bonus.model.obs_norm), state(twin.model.obs_norm))  # and only once
 
 
 def test_a_warm_up_whitens_first_trains_and_fills_the_filter_but_leaves_the_reward_scale_alone():
@@ -258,7 +267,7 @@ def test_a_warm_up_whitens_first_trains_and_fills_the_filter_but_leaves_the_rewa
     for chunk in rollouts:
         twin = make()
         twin.load_state_dict(copy.deepcopy(bonus.state_dict()))
-        twin.see.train_on(chunk.next_obs[chunk.valid])
+        twin.model.obs_norm.update(chunk.next_obs[chunk.valid])
         raw, _, _ = twin(chunk, carry)
         _, _, carry = bonus.train_on(chunk, carry, warmup=True)
         _, R = filter_by_hand(raw.double().numpy(), chunk.valid.numpy(), R, SMALL.gamma)
@@ -269,7 +278,7 @@ def test_a_warm_up_whitens_first_trains_and_fills_the_filter_but_leaves_the_rewa
     assert differences(weights, state(bonus.model.surprise))
 
 
-# --- what earns what --------------------------------------------------------------------------------------------------------
+# --- what earns what ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -380,7 +389,7 @@ def test_of_an_image_stack_the_newest_frame_alone_is_seen():
     assert (bonus(chunk_of(present, ("ss", "ss")), bonus.start())[0] != raw).all()
 
 
-# --- asking changes nothing -------------------------------------------------------------------------------------------------
+# --- asking changes nothing -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -411,7 +420,7 @@ def test_the_losses_do_not_depend_on_the_order_or_the_company_of_rows():
         torch.testing.assert_close(torch.stack([p[name] for p in parts]).mean(), loss)
 
 
-# --- rows that never happened -----------------------------------------------------------------------------------------------
+# --- rows that never happened ---------------------------------------------------------------------
 
 
 def lived_with(junk, method, warmup=False, **options):
@@ -453,11 +462,12 @@ def test_a_chunk_in_which_nothing_happened_teaches_nothing():
     assert not reward.any()
     after = state(bonus)
     for changing in (before, after):
-        changing.pop("rollouts"), changing["_extra_state"].pop("generator")
+        changing.pop("updates")
+        changing["_extra_state"].pop("rng")
     assert not differences(before, after)
 
 
-# --- environments and cuts ----------------------------------------------------------------------------------------------------
+# --- environments and cuts ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -518,7 +528,7 @@ def test_update_before_any_step_is_refused():
         make().update()
 
 
-# --- seeds and checkpoints ----------------------------------------------------------------------------------------------------
+# --- seeds and checkpoints ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -531,10 +541,12 @@ def test_same_seed_same_weights_whatever_the_global_stream(method):
         outcomes.append((rewards, metrics, state(bonus)))
     assert not differences(outcomes[0], outcomes[1])
     assert differences(
-        outcomes[0][2]["surprise.predictor.0.weight"], outcomes[2][2]["surprise.predictor.0.weight"]
+        outcomes[0][2]["model.surprise.predictor.0.weight"],
+        outcomes[2][2]["model.surprise.predictor.0.weight"],
     )
     assert differences(
-        outcomes[0][2]["surprise.target.0.weight"], outcomes[2][2]["surprise.target.0.weight"]
+        outcomes[0][2]["model.surprise.target.0.weight"],
+        outcomes[2][2]["model.surprise.target.0.weight"],
     )
 
 
@@ -577,7 +589,7 @@ def test_a_bonus_loaded_from_a_living_one_shares_nothing_with_it():
     assert not differences(want, absorb_all(b, [second], carry)[:2])
 
 
-# --- returns ------------------------------------------------------------------------------------------------------------------
+# --- returns --------------------------------------------------------------------------------------
 
 
 def column(*numbers):
@@ -713,11 +725,11 @@ def test_a_time_limit_whose_end_value_is_true_costs_nothing():
     assert (gae(ones, value, value[0], ends, ones.bool(), gamma, 0.95)[3] < -1).all()
 
 
-# --- expectation --------------------------------------------------------------------------------------------------------------
+# --- expectation ----------------------------------------------------------------------------------
 
 
-def expecting(method="rnd+sm", seed=0, **options):
-    return make(method, seed, action_space=spaces.Discrete(3), expect=True, **options)
+def expecting(method="rnd+sm+expect", seed=0, **options):
+    return make(method, seed, action_space=spaces.Discrete(3), **options)
 
 
 def test_only_what_exceeds_the_expectation_is_paid():
@@ -725,10 +737,9 @@ def test_only_what_exceeds_the_expectation_is_paid():
     bonus = expecting()
     usual, _, _ = plain(chunk, plain.start())
     raw, trace, _ = bonus(chunk, bonus.start())
-    assert torch.equal(
-        trace.inputs["found"].unflatten(0, chunk.shape)[chunk.valid], usual[chunk.valid]
-    )
-    expected = (usual - trace.extras["expected"]).clamp(min=0)
+    record = trace.stages["expect"].record
+    assert torch.equal(record["found"][chunk.valid], usual[chunk.valid])
+    expected = (usual - record["expected"]).clamp(min=0)
     assert torch.equal(raw[chunk.valid], expected[chunk.valid]) and not raw[~chunk.valid].any()
     with torch.no_grad():
         bonus.model.stages["expect"].net[-1].bias.fill_(
@@ -740,12 +751,12 @@ def test_only_what_exceeds_the_expectation_is_paid():
 def test_an_action_whose_outcome_is_always_new_is_soon_no_news():
     """Action 2 is a television. At first it gets nearly all of the bonus; once that is expected, hardly any."""
     bonus = expecting(
-        "rnd",
+        "rnd+expect",
         num_envs=8,
         obs_norm="scale",
         obs_scale=1.0,
         lr=1e-6,
-        expect_lr=1e-2,
+        expect=ExpectConfig(lr=1e-2),
         epochs=4,
         minibatches=8,
     )
@@ -784,10 +795,10 @@ def test_the_expectation_learns_from_its_own_loss_alone():
 
 def test_an_expectation_needs_to_know_the_actions():
     with pytest.raises(UserError, match="action_space"):
-        make(expect=True)
+        make("rnd+sm+expect")
 
 
-# --- a loop of one's own, interrupted -----------------------------------------------------------------------------------------
+# --- a loop of one's own, interrupted -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["rnd+sm", "ngu+sm", "rnd+counts"])

@@ -17,6 +17,7 @@ from surprise_memory.cli import count, main
 from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.errors import UserError
+from surprise_memory.stages import STAGES
 from surprise_memory.training import checkpoint
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.loop import train
@@ -71,8 +72,8 @@ def refused(capsys, *words):
         ([TOY, "--steps", "many"], "write it as 500000, 500k or 10M"),
         ([TOY, "--envs", "0"], "envs = 0"),
         ([TOY, "--seed", "-3"], "between 0 and"),
-        ([TOY, "--bonus.model.memory.slots", "0"], "memory slots N = 0"),
-        ([TOY, "--bonus.model.memory.width", "0"], "memory slot width d = 0"),
+        ([TOY, "--bonus.memory.slots", "0"], "memory slots N = 0"),
+        ([TOY, "--bonus.memory.width", "0"], "memory slot width d = 0"),
         ([TOY, "--bonus.loss", "nrom"], "Did you mean 'norm'"),
         ([TOY, "--method", "disagreement+sm"], "Did you mean 'disagreement'"),
         ([TOY, "--method", "disagreement", "--bonus.disagreement.ensemble", "1"], "ensemble = 1"),
@@ -92,9 +93,9 @@ def refused(capsys, *words):
         (["MontezumasRevenge"], "Did you mean 'MontezumaRevenge'"),
         (["MiniWorld-FourRoms-v0"], "Did you mean 'MiniWorld-FourRooms-v0'"),
         ([TOY, "--method", "none", "--ppo.ext-coef", "0"], "nothing is left to learn"),
-        ([TOY, "--bonus.model.memory.read", "cosin"], "choose one of"),
-        ([TOY, "--bonus.model.memory.w-hidden", "0"], "at least 1"),
-        ([TOY, "--bonus.model.power", "3"], "1 or 2"),
+        ([TOY, "--bonus.memory.read", "cosin"], "choose one of"),
+        ([TOY, "--bonus.memory.w-hidden", "0"], "at least 1"),
+        ([TOY, "--bonus.power", "3"], "1 or 2"),
         ([TOY, "--bonus.obs-norm", "white"], "Did you mean 'whiten'"),
         ([TOY, "--bonus.proportion", "1.5"], "at most 1"),
         ([TOY, "--bonus.gamma", "1"], "in [0, 1)"),
@@ -134,16 +135,8 @@ def test_unknown_command_names_the_nearest(capsys):
 def test_a_run_is_not_overwritten(capsys, run_dir):
     before = (run_dir / "metrics.jsonl").read_bytes()
     assert "add --resume" in refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir))
-    assert "bonus.model.power differ" in refused(
-        capsys,
-        "train",
-        TOY,
-        *DEBUG,
-        "--run-dir",
-        str(run_dir),
-        "--resume",
-        "--bonus.model.power",
-        "2",
+    assert "bonus.power differ" in refused(
+        capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume", "--bonus.power", "2"
     )
     assert before == (run_dir / "metrics.jsonl").read_bytes()
     read_checkpoint(RunDir(run_dir))
@@ -210,7 +203,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="disk is full"):
         train(run, out)
     monkeypatch.undo()
-    assert read_checkpoint(out)["loop"]["steps"] == 64 + 3 * 64  # the warm-up and three rollouts
+    assert read_checkpoint(out)["runner"]["steps"] == 64 + 3 * 64  # the warm-up and three rollouts
     assert not list(tmp_path.glob("*.new"))
 
 
@@ -226,7 +219,7 @@ def test_nan_in_observations_stops_with_a_diagnosis_and_keeps_the_checkpoint(cap
         str(tmp_path / "r"),
     )
     assert "nan in next_obs (environment 0, feature 0)" in said
-    assert read_checkpoint(RunDir(tmp_path / "r"))["loop"]["steps"] > 0
+    assert read_checkpoint(RunDir(tmp_path / "r"))["runner"]["steps"] > 0
     words = ["--save-minutes", "0", "--method", "lwm+sm", "--run-dir", str(tmp_path / "q")]
     assert "nan in next_obs (environment 0, feature 0)" in refused(
         capsys, "train", "Broken-v0", *DEBUG, *words
@@ -276,8 +269,15 @@ def test_eval_show_envs_methods(run_dir, capsys):
     assert main(["envs", "doorkey"]) == 0
     assert "MiniGrid-DoorKey-16x16-v0" in capsys.readouterr().out.split()
     assert main(["methods"]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    first, second = capsys.readouterr().out.split("\n\n")
+    listed = [line.split()[0] for line in first.splitlines()]
     assert listed == list(methods()) and len(listed) == 27
+    title, *stages = second.splitlines()
+    assert title.startswith("Stages") and "rnd+sm+expect" in title
+    names = [line.split()[0] for line in stages]
+    assert names == [f"+{name}" for name in STAGES] and "+expect" in names
+    for line, stage in zip(stages, STAGES.values(), strict=True):
+        assert line.endswith(f" {stage.about}")
     assert main([]) == 0
 
 

@@ -8,16 +8,24 @@ import numpy as np
 import pytest
 import torch
 
-from surprise_memory.envs import minigrid
+from surprise_memory.bonus import RolloutTrainer
+from surprise_memory.bonus.model import IDLE_CORRELATION
+from surprise_memory.envs import make_vec, minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
 from surprise_memory.tools import doctor
 from surprise_memory.tools.doctor import measures as measure
+from surprise_memory.tools.doctor import stream
 from surprise_memory.tools.doctor.examination import in_turn, side_by_side
 from surprise_memory.tools.doctor.report import lines, number
+from surprise_memory.tools.doctor.seen import Seen
 from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
 from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.tools.stats import zscores
+from surprise_memory.training.collect import collect
 from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.progress import Progress
+from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
 # --- the measures -----------------------------------------------------------------------------------------------------
@@ -44,8 +52,8 @@ def test_ranks_share_ties_and_spearman_uses_them():
 
 
 def test_pearson_and_zscores():
-    assert measure.zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
-    assert measure.zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
+    assert zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
+    assert zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
     assert measure.pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])) == pytest.approx(
         0.5
     )
@@ -206,7 +214,7 @@ def table(**numbers):
         ({"energy_left": 1.5}, "adds to the surprise"),
         (
             {"rarity": (0.4, 0.7)},
-            "rarity better than the norm: rank correlation 0.70 against 0.40 (so in all 2 seeds)",
+            "rarity better than the norm: rank correlation 0.70 against 0.40 (in all 2 seeds)",
         ),
         ({"rarity": (0.7, 0.4)}, "rarity worse than the norm"),
         ({"noise_z": (2.0, 1.0)}, "drawn to noise less than the norm"),
@@ -221,6 +229,16 @@ def test_the_verdict_says(numbers, says):
     assert says in " ".join(verdict(table(**numbers)))
 
 
+@pytest.mark.parametrize("corr", [0.97, 0.985, 0.995])
+def test_the_doctor_and_a_running_run_call_the_same_memories_idle(tmp_path, corr):
+    progress = Progress("rnd+sm", 1000, RunDir(tmp_path))
+    row = {"step": 1, "charts/SPS": 1, "intrinsic/recall_ratio": 0.5}
+    for _ in range(50):
+        progress(row | {"intrinsic/novelty_norm_corr": corr})
+    idle = "memory is idle" in " ".join(verdict(table(corr=corr)))
+    assert progress.warned == idle == (corr > IDLE_CORRELATION)
+
+
 def test_seeds_that_disagree_are_reported_as_such():
     row = {
         "rarity": {
@@ -228,7 +246,7 @@ def test_seeds_that_disagree_are_reported_as_such():
             "novelty": Estimate(0.2, None, [0.4, 0.4, -0.2]),
         }
     }
-    assert compare(row, "rarity") == ("higher", " (so in 2 of 3 seeds)")
+    assert compare(row, "rarity") == ("higher", " (in 2 of 3 seeds)")
 
 
 def test_numbers_are_not_printed_finer_than_they_are_known():
@@ -357,6 +375,65 @@ def test_never_give_up_is_judged_by_what_it_pays_not_by_its_surprise():
     assert (
         seen["zeros"]["norm"].mean > 0 == rnd["zeros"]["norm"].mean
     )  # it pays nothing for the first k steps of an episode
+
+
+@pytest.mark.parametrize(
+    ("method", "without"),
+    [
+        ("rnd+sm+expect", "rnd+expect"),
+        ("ngu+sm", "ngu"),
+        ("ngu+sm+expect", "ngu+expect"),
+        ("rnd+expect", "rnd+expect"),
+        ("ngu", "ngu"),
+        ("rnd+sm+gain", "rnd"),
+        ("rnd+sm+gain+expect", "rnd+expect"),
+        ("rnd+sm", "rnd"),
+    ],
+)
+@pytest.mark.parametrize("power", [1, 2])
+def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
+    monkeypatch, method, without, power
+):
+    """On the same rollouts, to the last bit: stages learn from what they are given, so both must learn."""
+    run = dataclasses.replace(tiny(method), rollout=24)
+    run = dataclasses.replace(run, bonus=dataclasses.replace(run.bonus, power=power))
+    shown, held = [], {"norm": [], "novelty": []}
+
+    def collect_and_keep(*arguments):
+        chunk, episodes = collect(*arguments)
+        shown.append(chunk)
+        return chunk, episodes
+
+    def hold(self, chunk, alone, raw, *rest):
+        held["norm"].append(alone)
+        held["novelty"].append(raw)
+        return real_hold(self, chunk, alone, raw, *rest)
+
+    real_hold = Seen.record_held_out
+    monkeypatch.setattr(stream, "collect", collect_and_keep)
+    monkeypatch.setattr(Seen, "record_held_out", hold)
+    stream.observe(run, rollouts=8, noisy=False, tick=lambda: None)
+    assert len(held["norm"]) == held_out(8) and len(shown) == 8 + run.warmup_rollouts
+    for name, column in (("novelty", method), ("norm", without)):
+        paid = paid_for(column, run, shown)
+        assert len(torch.cat(paid).unique()) > 10
+        assert torch.equal(torch.cat(held[name]), torch.cat(paid))
+
+
+def paid_for(method, run, shown):
+    """The raw rewards of the held-out rollouts of a bonus that learns from the others as in training."""
+    env = make_vec(run.env, run.envs, 0)
+    shape, space = env.obs_shape, env.action_space
+    env.close()
+    bonus = RolloutTrainer(method, shape, run.envs, run.bonus, run.seed, space)
+    carry, paid = bonus.start(), []
+    for i, chunk in enumerate(shown):
+        if i < len(shown) - held_out(8):
+            _, _, carry = bonus.train_on(chunk, carry, warmup=i < run.warmup_rollouts)
+        else:
+            raw, _, carry = bonus(chunk, carry)
+            paid.append(raw)
+    return paid
 
 
 def test_counts_have_no_energy_to_leave():

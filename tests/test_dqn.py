@@ -77,8 +77,9 @@ def test_train_resume_eval_show(tmp_path, capsys, env):
 def test_without_its_replay_a_run_fills_a_new_one_and_goes_on(tmp_path):
     half = without_replay(small(steps=640, warmup_rollouts=3))
     train(half, out := fresh(tmp_path / "r", half))
-    weights = read_checkpoint(out)["agent"]
-    assert weights["replay"] is None and out.checkpoint.stat().st_size < 400_000
+    saved = read_checkpoint(out)
+    weights = saved["agent"]
+    assert saved["buffer"] is None and out.checkpoint.stat().st_size < 400_000
     out.done.unlink()
     out.log({"step": 700, "charts/SPS": 1})  # logged after the checkpoint, before a kill -9
     whole = dataclasses.replace(half, steps=640 + 4 * 64)
@@ -86,13 +87,13 @@ def test_without_its_replay_a_run_fills_a_new_one_and_goes_on(tmp_path):
     out.open(dataclasses.asdict(whole), resume=True)
     train(whole, out)
     state = read_checkpoint(out)
-    assert state["loop"]["steps"] == 640 + 4 * 64  # three blocks to fill it, one to learn after
+    assert state["runner"]["steps"] == 640 + 4 * 64  # three blocks to fill it, one to learn after
     moved = [not torch.equal(x, weights["net"][name]) for name, x in state["agent"]["net"].items()]
     assert any(moved)
     steps = [row["step"] for row in out.rows()]
     assert steps[-1] == 640 + 4 * 64 and 700 not in steps
     train(half, out)  # there is nothing left to do, so nothing is lived through
-    assert read_checkpoint(out)["loop"]["steps"] == 640 + 4 * 64
+    assert read_checkpoint(out)["runner"]["steps"] == 640 + 4 * 64
 
 
 def test_a_small_replay_is_saved_where_a_run_stops_and_not_on_the_way(tmp_path, monkeypatch):
@@ -102,7 +103,7 @@ def test_a_small_replay_is_saved_where_a_run_stops_and_not_on_the_way(tmp_path, 
     monkeypatch.setattr(
         torch,
         "save",
-        lambda state, file: (held.append(state["agent"]["replay"] is not None), real(state, file)),
+        lambda state, file: (held.append(state["buffer"] is not None), real(state, file)),
     )
     train(run, fresh(tmp_path / "a", run))
     assert len(held) > 3 and held[-1] and not any(held[:-1])
@@ -146,16 +147,15 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert not b.done.exists() and 0 < read_checkpoint(b)["loop"]["steps"] < 1920
+    assert not b.done.exists() and 0 < read_checkpoint(b)["runner"]["steps"] < 1920
     subprocess.run([*words, str(tmp_path / "b"), "--resume"], check=True, capture_output=True)
     one, other = (read_checkpoint(RunDir(tmp_path / name)) for name in "ab")
     assert all(
         torch.equal(x, other["agent"]["net"][name]) for name, x in one["agent"]["net"].items()
     )
-    assert torch.equal(one["agent"]["replay"]["priority"], other["agent"]["replay"]["priority"])
-    assert torch.equal(
-        one["bonus"]["memory.w.encode.weight"], other["bonus"]["memory.w.encode.weight"]
-    )
+    assert torch.equal(one["buffer"]["priority"], other["buffer"]["priority"])
+    name = "model.memory.w.encode.weight"
+    assert torch.equal(one["bonus"][name], other["bonus"][name])
 
 
 def test_the_newest_frame_alone_is_stored():
@@ -184,7 +184,7 @@ def test_evaluation_leaves_no_mark(tmp_path):
     )
 
 
-# --- the maze that needs a memory -------------------------------------------------------------------------------------
+# --- the maze that needs a memory -----------------------------------------------------------------
 
 
 def test_the_tmaze_shows_its_sign_at_the_start_alone_and_pays_the_right_turn():

@@ -19,7 +19,7 @@ from torch import nn
 from surprise_memory import BonusConfig, Chunk, LWMConfig
 from surprise_memory.agents.dqn import DQN, DQNConfig, QNet, priorities
 from surprise_memory.agents.replay import Replay
-from surprise_memory.bonus import ReplayTrainer
+from surprise_memory.bonus import Carry, ReplayTrainer
 from surprise_memory.envs import make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.nn.nets import run_gru
@@ -37,6 +37,7 @@ UNROLL, BURN, STEPS, B, BLOCKS, H, A, OBS = (
     8,
 )  # all different, so that no two axes can be swapped unseen
 LENGTH = BURN + UNROLL + STEPS
+NOTHING = Carry(None, None, {})  # to carry where there is no bonus
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def seeded():
     torch.manual_seed(0)  # what networks begin with does not depend on the tests before
 
 
-# --- a life, and who remembers it -----------------------------------------------------------------------------------------
+# --- a life, and who remembers it -----------------------------------------------------------------
 
 
 def life(blocks, seed=0, unroll=UNROLL):
@@ -137,7 +138,7 @@ def weights(replay, whole, number=400):
     return found
 
 
-# --- returns --------------------------------------------------------------------------------------------------------------
+# --- returns --------------------------------------------------------------------------------------
 
 
 def test_rescale_by_hand():
@@ -196,7 +197,7 @@ def test_priorities_by_hand():
     torch.testing.assert_close(priorities(error, valid), torch.tensor([2.9, 6.9, 0.0]))
 
 
-# --- the replay -----------------------------------------------------------------------------------------------------------
+# --- the replay -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("written", range(2, 2 * BLOCKS + 3))
@@ -475,9 +476,8 @@ def test_an_atari_step_takes_its_bytes():
     frames = torch.randint(256, (3, 2, 4, 84, 84), dtype=torch.uint8, generator=rng())
     extras = {"h": torch.zeros(2, 2, 3), "prev_action": no.long(), "prev_reward": no.float()}
     for part in (slice(0, 2), slice(0, 2)):
-        agent.remember(
-            Chunk(frames[part], no.long(), no.float(), frames[1:], no, no, no, ~no, extras)
-        )
+        seen = Chunk(frames[part], no.long(), no.float(), frames[1:], no, no, no, ~no, extras)
+        agent.store(seen, None, NOTHING)
     assert agent.replay.bytes_per_step == 84 * 84 + 8 + 4 + 4 + 8 + 4 + 3 * 4 // 2
     drawn = agent.replay.sample(9, rng())
     assert drawn.chunk.obs.dtype == torch.uint8
@@ -488,7 +488,7 @@ def test_an_atari_step_takes_its_bytes():
     )
 
 
-# --- the network ------------------------------------------------------------------------------------------------------------
+# --- the network ----------------------------------------------------------------------------------
 
 
 def sigmoid(x):
@@ -512,8 +512,8 @@ def values(w, obs, before, reward, first, h):
     if first:
         h = np.zeros_like(h)
     x = relu(
-        w["look.0.2.weight"] @ relu(w["look.0.0.weight"] @ obs + w["look.0.0.bias"])
-        + w["look.0.2.bias"]
+        w["encoder.0.2.weight"] @ relu(w["encoder.0.0.weight"] @ obs + w["encoder.0.0.bias"])
+        + w["encoder.0.2.bias"]
     )
     actions = len(w["advantage.2.weight"])
     known = np.array([float(a == before and not first) for a in range(actions)])
@@ -647,7 +647,7 @@ def test_step_by_step_is_all_at_once():
     torch.testing.assert_close(h, states[-1], rtol=1e-10, atol=1e-12)
 
 
-# --- acting ---------------------------------------------------------------------------------------------------------------
+# --- acting ---------------------------------------------------------------------------------------
 
 
 def agent_of(obs=OBS, space=None, num_envs=B, seed=0, **options):
@@ -687,21 +687,16 @@ def test_the_ladder_of_epsilons():
     assert DQNConfig().epsilon_eval == 0.001
 
 
-@pytest.mark.parametrize("how", ["explore", "evaluate", "greedy"])
+@pytest.mark.parametrize("how", ["explore", "sample", "greedy"])
 def test_each_environment_explores_with_its_own_epsilon(how):
     agent = agent_of(space=spaces.Discrete(A, start=5), epsilon=0.5, epsilon_eval=0.25)
     agent.net = Decided()
-    options = {
-        "explore": {},
-        "evaluate": {"explore": False},
-        "greedy": {"explore": False, "greedy": True},
-    }[how]
     obs, first, number = torch.zeros(B, OBS), torch.zeros(B, dtype=torch.bool), 3000
-    actions = torch.stack([agent.act(obs, first, {}, **options)[0] for _ in range(number)])
+    actions = torch.stack([agent.act(obs, first, {}, how)[0] for _ in range(number)])
     # 0.5^1, 0.5^(1 + 7/3), 0.5^(1 + 14/3), 0.5^8; a random action is another one 8 times in 9
     epsilon = {
         "explore": [0.5, 0.5 ** (10 / 3), 0.5 ** (17 / 3), 0.5**8],
-        "evaluate": [0.25] * B,
+        "sample": [0.25] * B,
         "greedy": [0.0] * B,
     }[how]
     for b, e in enumerate(epsilon):
@@ -741,7 +736,7 @@ def counters(num_envs):
 @pytest.mark.parametrize("curious", [False, True])
 @pytest.mark.parametrize("random", [False, True])
 def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
-    """With unmoved weights: from the stored initial_state on, as if the whole episode had been read again from its beginning."""
+    """With unmoved weights: from the stored state on, as if the whole episode had been read again from its beginning."""
     env, U = (
         world(B),
         7,
@@ -760,7 +755,7 @@ def test_a_burnt_in_state_is_the_one_that_acted(world, curious, random):
     )
     for _ in range(BLOCKS - 1):
         chunks.append(collect(env, actor, loop, U, bonus)[0])
-        actor.remember(chunks[-1])
+        agent.store(chunks[-1], None, NOTHING)
     action, reward, first, obs, valid = (
         torch.cat([getattr(c, name) for c in chunks])
         for name in ("action", "reward", "first", "obs", "valid")
@@ -813,7 +808,7 @@ def test_a_replayed_action_is_the_action_that_was_taken():
         whole, action=whole.action + 2, first=torch.ones_like(whole.first)
     )  # every step by itself
     for k in range(3):
-        agent.remember(block(whole, k))
+        agent.store(block(whole, k), None, NOTHING)
     acting, _, _ = bonus(whole, bonus.start())
     drawn = agent.replay.sample(20, rng())
     replayed, _, _ = bonus(drawn.chunk, bonus.start(20))
@@ -822,7 +817,7 @@ def test_a_replayed_action_is_the_action_that_was_taken():
         torch.testing.assert_close(replayed[:, i], expected, rtol=1e-4, atol=1e-5)
 
 
-# --- learning -------------------------------------------------------------------------------------------------------------
+# --- learning -------------------------------------------------------------------------------------
 
 
 def h_of(x):
@@ -880,7 +875,7 @@ def lesson(seed=0, K=6, curious=True, junk=None, **options):
     agent, whole = agent_of(seed=seed, **options), life(BLOCKS + 2, seed)
     whole = whole if junk is None else with_junk(whole, junk)
     for k in range(BLOCKS + 2):
-        agent.remember(block(whole, k))
+        agent.store(block(whole, k), None, NOTHING)
     known = agent.replay.sample(200, rng(8))
     agent.replay.set_priority(
         known.index, torch.rand(200, generator=rng(7)) * 5 + 0.1
@@ -975,7 +970,7 @@ def test_the_loss_sums_over_time_and_averages_over_weighted_sequences():
             drawn.weight[k].item() * sum(error[i, k] ** 2 for i in range(UNROLL) if valid[i, k]) / 6
         )
     twin = copy.deepcopy(agent)
-    metrics = agent.learn(drawn, r_int)
+    metrics = agent.update_on(drawn, r_int)
     assert metrics["losses/td"] == pytest.approx(total, rel=1e-4)
     # its gradient, which is not clipped here
     mask = torch.as_tensor(valid)
@@ -999,7 +994,7 @@ def test_an_update_is_adam_on_the_clipped_gradient_and_the_target_follows(clip):
     """Adam's first step is lr g / (|g| + eps); then the target goes 1/8 of the way."""
     agent, drawn, r_int = lesson(max_grad_norm=clip, lr=0.25, adam_eps=0.5, target_rate=0.125)
     net, target = numbers(agent.net), numbers(agent.target)
-    agent.learn(drawn, r_int)
+    agent.update_on(drawn, r_int)
     gradient = {name: p.grad.double().numpy() for name, p in agent.net.named_parameters()}
     norm = sum((g**2).sum() for g in gradient.values()) ** 0.5
     assert norm == pytest.approx(1e-2, rel=1e-3) if clip < 1 else norm > 1
@@ -1018,7 +1013,7 @@ def test_learning_sets_the_priorities_of_what_was_drawn_and_of_nothing_else():
     agent, drawn, r_int = lesson()
     error, valid = abs(errors(agent, drawn, r_int)), drawn.chunk.valid[BURN : BURN + UNROLL].numpy()
     before = agent.replay.priority.flatten().clone()
-    agent.learn(drawn, r_int)
+    agent.update_on(drawn, r_int)
     after = agent.replay.priority.flatten()
     for k, index in enumerate(drawn.index.tolist()):
         lived = error[valid[:, k], k]
@@ -1040,7 +1035,7 @@ def test_rows_that_never_happened_teach_nothing(junk):
     assert hole[:BURN].any()
     assert hole[BURN : BURN + UNROLL].any()
     assert (drawn.last["obs"] != other.last["obs"]).any()  # in the row after the last, too
-    calm, wild = agent.learn(drawn, r_int), twin.learn(other, r_other)
+    calm, wild = agent.update_on(drawn, r_int), twin.update_on(other, r_other)
     assert wild == pytest.approx(calm, rel=1e-5)
     assert all(
         torch.allclose(x, y, atol=1e-6)

@@ -46,7 +46,7 @@ def test_a_loop_of_ones_own_learns_with_the_bonus_in_five_lines():
 
 def test_a_generator_from_outside_trains_resumes_and_is_listed(tmp_path):
     listed = command(tmp_path, "own_generator.py", "methods")
-    names = {line.split()[0] for line in listed.splitlines()}
+    names = {line.split()[0] for line in listed.splitlines() if line}
     assert {"change", "change+sm", "change+counts"} <= names
     words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--method", "change+sm"]
     words = ["own_generator.py", *words, "--run-dir", "run"]

@@ -22,7 +22,8 @@ from surprise_memory import (
     ICMConfig,
     UserError,
 )
-from surprise_memory.surprise import SURPRISES, Actions
+from surprise_memory.nn.actions import Actions
+from surprise_memory.surprise import SURPRISES
 from surprise_memory.surprise.disagreement import deviations
 
 T, B, n, HIDDEN, OBS, K = (
@@ -42,21 +43,19 @@ SPACES = {
 }
 
 
-# --- networks and actions, in loops --------------------------------------------------------------------------------------
+# --- networks and actions, in loops ---------------------------------------------------------------
 
 
-def perceptron(weights, name, x, bend, pick=lambda A: A):
-    """A stack of linear layers with `bend` between them, for one input; `pick` chooses a model of an ensemble."""
+def perceptron(weights, name, x, bend, pick=lambda A: A, part="surprise"):
+    """Linear layers with `bend` between them, for one input; `pick` chooses a model of an ensemble."""
     at = sorted(
         int(key.split(".")[-2])
         for key in weights
-        if key.startswith(f"surprise.{name}.") and key.endswith("weight")
+        if key.startswith(f"{part}.{name}.") and key.endswith("weight")
     )
     for i in at:
-        A, b = (
-            pick(weights[f"surprise.{name}.{i}.weight"]),
-            pick(weights[f"surprise.{name}.{i}.bias"]),
-        )
+        A = pick(weights[f"{part}.{name}.{i}.weight"])
+        b = pick(weights[f"{part}.{name}.{i}.bias"])
         x = A @ x + b
         x = bend(x) if i != at[-1] else x
     return x
@@ -81,7 +80,7 @@ def as_numbers(space, action):
     return (action - middle) / half
 
 
-# --- experience and bonuses ----------------------------------------------------------------------------------------------
+# --- experience and bonuses -----------------------------------------------------------------------
 
 
 def travel(space, rng):
@@ -146,7 +145,7 @@ def steepness(gradients, way):
     return 0.0 if gradients is None else float((gradients.numpy() * way).sum())
 
 
-# --- ICM -----------------------------------------------------------------------------------------------------------------
+# --- ICM ------------------------------------------------------------------------------------------
 
 
 class Curious:
@@ -286,6 +285,10 @@ def test_a_state_dict_holds_every_weight(method):
     got, want = (x(chunk, x.start())[1] for x in (other, bonus))
     assert torch.equal(got.u, want.u)
     assert all(torch.equal(got.inputs[name], want.inputs[name]) for name in want.inputs)
+    for name, stage in want.stages.items():
+        for column, values in (stage.inputs | stage.record).items():
+            loaded = got.stages[name].inputs | got.stages[name].record
+            assert torch.equal(loaded[column], values)
 
 
 def test_one_icm_bonus_for_a_whole_batch_would_be_seen():
@@ -339,7 +342,7 @@ def test_inverse_coef_weighs_the_inverse_loss_alone():
     assert b["surprise"] == a["surprise"]
 
 
-# --- AE ------------------------------------------------------------------------------------------------------------------
+# --- AE -------------------------------------------------------------------------------------------
 
 
 def test_ae_surprise_is_the_reconstruction_minus_the_successor():
@@ -403,7 +406,7 @@ def test_ae_of_images_reconstructs_a_frozen_embedding():
     )
 
 
-# --- Disagreement --------------------------------------------------------------------------------------------------------
+# --- Disagreement ---------------------------------------------------------------------------------
 
 
 def opinions(weights, s, a):
@@ -501,7 +504,8 @@ def test_each_model_learns_from_its_own_share_of_the_rows(loss):
 
 
 def test_models_start_differently_in_every_layer():
-    models = Bonus("disagreement", (OBS,), B, BonusConfig(), 0, spaces.Discrete(4)).surprise.models
+    bonus = Bonus("disagreement", (OBS,), B, BonusConfig(), 0, spaces.Discrete(4))
+    models = bonus.model.surprise.models
     layers = [p for name, p in models.named_parameters() if name.endswith("weight")]
     assert len(layers) >= 2
     for layer in layers:
@@ -549,7 +553,7 @@ def test_models_that_agree_pay_nothing(models):
     assert bonus(chunk, bonus.start())[0].max() < 1e-12
 
 
-# --- actions as numbers --------------------------------------------------------------------------------------------------
+# --- actions as numbers ---------------------------------------------------------------------------
 
 
 def test_discrete_actions_are_one_hot_from_their_start():
@@ -606,10 +610,8 @@ def test_actions_that_cannot_be_modelled_are_refused(method, space):
 
 @pytest.mark.parametrize("method", ["rnd", "ae"])
 def test_generators_that_look_at_no_action_need_no_action_space(method):
-    assert (
-        "action"
-        not in Bonus(method, (OBS,), B, action_space=spaces.MultiDiscrete([2, 3])).surprise.uses
-    )
+    bonus = Bonus(method, (OBS,), B, action_space=spaces.MultiDiscrete([2, 3]))
+    assert "action" not in bonus.model.uses
 
 
 def test_disagreement_takes_no_memory_and_all_others_do():

@@ -9,7 +9,8 @@ import pytest
 from surprise_memory.agents.ppo import PPO, PPOConfig
 from surprise_memory.envs import make_vec
 from surprise_memory.files import read_json
-from surprise_memory.training.loop import RunnerState, collect, train
+from surprise_memory.training.collect import RunnerState, collect
+from surprise_memory.training.loop import train
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import RunDir
 

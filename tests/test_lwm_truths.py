@@ -12,8 +12,9 @@ from torch import nn
 
 from surprise_memory import Bonus, BonusConfig, Chunk, LWMConfig, MemoryConfig
 from surprise_memory.bonus import ReplayTrainer
+from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.normalise import Standardiser
-from surprise_memory.surprise import LWM, Actions
+from surprise_memory.surprise import LWM
 from surprise_memory.surprise.lwm import roll, whiten
 
 T, K, n, d, N, OBS, A, INPUTS, HIDDEN, WIDE = (
@@ -43,7 +44,7 @@ def seeded():
     torch.manual_seed(0)  # what networks begin with does not depend on the tests before
 
 
-# --- the world model, in loops --------------------------------------------------------------------------------------------
+# --- the world model, in loops --------------------------------------------------------------------
 
 
 def relu(x):
@@ -146,7 +147,7 @@ def bonus_of(method="lwm+sm", kind=ReplayTrainer, seed=0, num_envs=K, **options)
     config = BonusConfig(memory=memory, lwm=LWMConfig(n, INPUTS, HIDDEN), **options)
     bonus = kind(method, (OBS,), num_envs, config, seed, spaces.Discrete(A)).double()
     bonus.model.obs_norm = nn.Identity()
-    bonus.model.obs_norm.absorb = lambda obs: None
+    bonus.model.obs_norm.update = lambda obs: None
     return shake(bonus, seed)
 
 
@@ -166,7 +167,7 @@ def agree(found, expected, rtol=1e-8):
         )
 
 
-# --- whitening and rolling ------------------------------------------------------------------------------------------------
+# --- whitening and rolling ------------------------------------------------------------------------
 
 
 def correlated(size=13, seed=0):
@@ -292,7 +293,7 @@ def test_the_encoder_of_images_has_the_sizes_of_the_paper():
     ]
 
 
-# --- the world model --------------------------------------------------------------------------------------------------------
+# --- the world model ------------------------------------------------------------------------------
 
 
 def test_surprise_is_the_foreseen_latent_minus_the_latent():
@@ -359,22 +360,26 @@ def sequence_loss(model, chunk, weight, loss="squared"):
         inputs, _ = model.unroll(
             inputs_of(chunk), chunk.first, chunk.valid, model.start(chunk.shape[1])
         )
-    rng = torch.Generator().manual_seed(0)
-    return model.sequence_losses(inputs, chunk, loss, rng, (weight * chunk.valid).flatten())
+    rng, rows = torch.Generator().manual_seed(0), chunk.valid_rows()
+    return model.sequence_losses(inputs, chunk, rows, loss, rng, weight.flatten()[rows])
 
 
 @pytest.mark.parametrize("loss", ["norm", "squared"])
 def test_weights_multiply_the_loss_of_each_step(loss):
-    """Up to the scale of all, which Adam does not see."""
+    """Each of the steps that happened counts its weight, and the loss is the mean over them."""
     model, chunk = lwm(), experience()
     sizes = {step: size(u, loss) for step, u in surprises(numbers(model), chunk).items()}
     weight = torch.rand(T, K, generator=torch.Generator().manual_seed(0)).double()
     u, weighted = sequence_loss(model, chunk, weight, loss)
-    agree(by_steps(u.unflatten(0, (T, K)), chunk.valid), surprises(numbers(model), chunk))
+    steps = [(t, k) for t, k in chunk.valid.nonzero().tolist()]
+    found = dict(zip(steps, u.detach().numpy(), strict=True))
+    agree(found, surprises(numbers(model), chunk))
     _, plain = sequence_loss(model, chunk, torch.ones(T, K).double(), loss)
     expected = sum(weight[step].item() * x for step, x in sizes.items()) / sum(sizes.values())
     assert weighted.keys() == {"surprise"}
     assert (weighted["surprise"] / plain["surprise"]).item() == pytest.approx(expected, rel=1e-9)
+    mean = sum(sizes.values()) / len(sizes)
+    assert plain["surprise"].item() == pytest.approx(mean, rel=1e-9)
     _, twice = sequence_loss(model, chunk, 2 * weight, loss)
     assert twice["surprise"].item() == pytest.approx(2 * weighted["surprise"].item())
 
@@ -412,9 +417,9 @@ def test_an_early_action_is_to_blame_for_a_late_error():
     inputs, _ = model.unroll(inputs_of(chunk), chunk.first, chunk.valid, model.start(K))
     weight, action = torch.zeros(T, K).double(), inputs["action"].clone().requires_grad_()
     weight[9] = 1.0
-    rng = torch.Generator().manual_seed(0)
+    rng, rows = torch.Generator().manual_seed(0), chunk.valid_rows()
     _, losses = model.sequence_losses(
-        inputs | {"action": action}, chunk, "squared", rng, weight.flatten()
+        inputs | {"action": action}, chunk, rows, "squared", rng, weight.flatten()[rows]
     )
     losses["surprise"].backward()
     blamed = action.grad.unflatten(0, (T, K)).any(-1)
@@ -435,13 +440,13 @@ def test_single_steps_teach_each_part_by_its_own_loss():
         loss.backward(retain_graph=True)
         reached = {
             key.split(".")[1]
-            for key, p in bonus.named_parameters()
+            for key, p in bonus.model.named_parameters()
             if p.grad is not None and p.grad.any()
         }
         assert reached == parts[name]
 
 
-# --- learning from replayed sequences -------------------------------------------------------------------------------------------
+# --- learning from replayed sequences -------------------------------------------------------------
 
 
 def read(k, M, how):
@@ -454,7 +459,7 @@ def read(k, M, how):
 
 def novelty(bonus, chunk, how):
     """{(t, k): reward}: one sequence after the other with a queue of at most N keys, empty at first and at every `first`."""
-    w, queue, found = numbers(bonus), deque(maxlen=N), {}
+    w, queue, found = numbers(bonus.model), deque(maxlen=N), {}
     u_of = surprises(numbers(bonus.model.surprise), chunk)
     for k in range(chunk.shape[1]):
         queue.clear()
@@ -487,7 +492,7 @@ def test_the_memory_of_a_replayed_sequence_is_a_queue_that_starts_empty(how):
         agree(by_steps(raw, chunk.valid), expected)
         assert not raw[~chunk.valid].any()
         # Acting leaves its mark on the memories of the environments, not on those of what is replayed.
-        paid, _ = bonus.learn(chunk, torch.ones(K).double())
+        paid, _ = bonus.train_on(chunk, torch.ones(K).double())
         agree(
             by_steps(paid, chunk.valid), standardised(expected), rtol=1e-4
         )  # it is paid in float32
@@ -509,14 +514,14 @@ def test_the_comparison_of_memories_has_teeth():
 def test_more_slots_than_steps_are_no_other_memory():
     chunk = experience()
     paid = [
-        bonus_of(memory={"slots": slots}).learn(chunk, torch.ones(K).double())[0]
+        bonus_of(memory={"slots": slots}).train_on(chunk, torch.ones(K).double())[0]
         for slots in (T, 3 * T)
     ]
     torch.testing.assert_close(*paid, rtol=1e-5, atol=1e-6)
 
 
 def state(bonus, part=""):
-    return {name: x.clone() for name, x in bonus.named_parameters() if name.startswith(part)}
+    return {name: x.clone() for name, x in bonus.model.named_parameters() if name.startswith(part)}
 
 
 def moved(before, bonus, part=""):
@@ -532,7 +537,7 @@ def test_sequences_leave_the_encoder_alone_and_pairs_all_the_rest():
     encoder = {name for name in state(bonus) if name.startswith("surprise.encoder")}
     for _ in range(2):
         before = state(bonus)
-        bonus.learn(chunk, torch.ones(K).double())
+        bonus.train_on(chunk, torch.ones(K).double())
         assert moved(before, bonus) == before.keys() - encoder
         before = state(bonus)
         bonus.update_encoder(a, b)
@@ -540,7 +545,7 @@ def test_sequences_leave_the_encoder_alone_and_pairs_all_the_rest():
 
 
 def gradient(bonus, chunk, weight):
-    bonus.learn(chunk, weight)
+    bonus.train_on(chunk, weight)
     return {
         name: p.grad.clone() for name, p in bonus.model.named_parameters() if p.grad is not None
     }
@@ -576,7 +581,7 @@ def test_every_loss_is_weighted_alike():
     reports = []
     for weight in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.2, 1.0, 0.7]):
         twin = copy.deepcopy(bonus)
-        reports.append(twin.learn(chunk, torch.tensor(weight).double())[1])
+        reports.append(twin.train_on(chunk, torch.tensor(weight).double())[1])
     for name in ("losses/surprise", "losses/m", "losses/w"):
         one, two, three, mixed = (report[name] for report in reports)
         assert min(one, two, three) > 1e-3
@@ -603,7 +608,7 @@ def test_rows_that_never_happened_reach_nothing(method, junk):
             obs=torch.where(hole, filling, chunk.obs),
             next_obs=torch.where(hole, filling, chunk.next_obs),
         )
-        reward, metrics = bonus.learn(filled, torch.tensor([1.0, 0.5, 0.3]).double())
+        reward, metrics = bonus.train_on(filled, torch.tensor([1.0, 0.5, 0.3]).double())
         outcomes.append((reward, metrics, state(bonus), bonus.scaler.mean, bonus.scaler.spread))
     calm, wild = outcomes
     torch.testing.assert_close(wild[0], calm[0], rtol=1e-5, atol=1e-6)
@@ -613,7 +618,7 @@ def test_rows_that_never_happened_reach_nothing(method, junk):
     torch.testing.assert_close(wild[3:], calm[3:])
 
 
-# --- the standardiser -------------------------------------------------------------------------------------------------------
+# --- the standardiser -----------------------------------------------------------------------------
 
 
 def test_the_standardiser_by_hand():
@@ -649,7 +654,7 @@ def test_the_standardiser_is_saved():
     scaler.update(torch.tensor([1.0, 3.0]))
     twin.load_state_dict(scaler.state_dict())
     for one in (scaler, twin):
-        one.train_on(torch.tensor([7.0, 9.0]))
+        one.update(torch.tensor([7.0, 9.0]))
     assert twin(torch.tensor([4.0])).item() == scaler(torch.tensor([4.0])).item() != 0.0
 
 
@@ -663,14 +668,14 @@ def test_constant_rewards_are_worth_nothing():
 def test_a_warm_up_teaches_the_networks_and_not_the_scale():
     bonus, chunk = bonus_of(), experience()
     before = state(bonus)
-    reward, _ = bonus.learn(chunk, torch.ones(K).double(), warmup=True)
+    reward, _ = bonus.train_on(chunk, torch.ones(K).double(), warmup=True)
     assert not reward.any()
     assert bonus.scaler.batches == 0
     assert moved(before, bonus)
-    bonus.learn(chunk, torch.ones(K).double())
+    bonus.train_on(chunk, torch.ones(K).double())
     known = bonus.scaler.mean.item(), bonus.scaler.std.item()
     assert known[1] > 1e-3
-    bonus.learn(chunk, torch.ones(K).double(), warmup=True)
+    bonus.train_on(chunk, torch.ones(K).double(), warmup=True)
     assert (bonus.scaler.mean.item(), bonus.scaler.std.item()) == known
 
 
@@ -680,7 +685,7 @@ def test_the_scale_learns_from_the_rewards_of_steps_that_happened_before_the_upd
     for _ in range(2):
         raw, _, _ = bonus(chunk, bonus.start())
         seen.append(raw[chunk.valid].double().numpy())
-        bonus.learn(chunk, torch.tensor([1.0, 0.1, 0.0]).double())
+        bonus.train_on(chunk, torch.tensor([1.0, 0.1, 0.0]).double())
     (m, s), (m2, s2) = ((x.mean(), x.std()) for x in seen)
     assert abs(m - m2) > 1e-6
     assert bonus.scaler.mean.item() == pytest.approx((m + m2) / 2, rel=1e-9)
@@ -689,7 +694,7 @@ def test_the_scale_learns_from_the_rewards_of_steps_that_happened_before_the_upd
 
 def test_asking_moves_nothing():
     bonus, chunk = bonus_of(), experience()
-    bonus.learn(chunk, torch.ones(K).double())
+    bonus.train_on(chunk, torch.ones(K).double())
     before = copy.deepcopy(bonus.state_dict())
     raw, _, _ = bonus(chunk, bonus.start())
     assert torch.equal(raw, bonus(chunk, bonus.start())[0])

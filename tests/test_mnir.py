@@ -1,4 +1,4 @@
-"""MNIR by event: events are told apart, and the bars are the numbers worked out by hand."""
+"""MNIR by event: steps go to the right events, and the bars are worked out by hand."""
 
 from types import SimpleNamespace
 

@@ -50,7 +50,7 @@ def pieces(cuts, *columns):
     return zip(*(column.split(cuts) for column in columns), strict=True)
 
 
-# --- NGU in loops ----------------------------------------------------------------------------------------------------------
+# --- NGU in loops ---------------------------------------------------------------------------------
 
 
 def neighbours(points, first, valid, bug=None, capacity=CAPACITY):
@@ -99,7 +99,17 @@ def lifelong(e, mean, std, clip):
 def unvisited(B=B, p=p):
     """The carry of environments that have been nowhere."""
     config = BonusConfig(rnd=RNDConfig(n, 8), ngu=replace(NGU, embedding=p))
-    return Bonus("ngu", (OBS,), B, config, 0, spaces.Discrete(4)).surprise.start(B)
+    return stage(Bonus("ngu", (OBS,), B, config, 0, spaces.Discrete(4))).start(B)
+
+
+def stage(bonus):
+    """NGU's part that is not RND."""
+    return bonus.model.stages["episodic"]
+
+
+def layers(weights, name, x):
+    """A network of the episodic stage, for one input."""
+    return perceptron(weights, name, x, relu, part="stages.episodic")
 
 
 def walked(points, first, valid, cuts=(T,), capacity=CAPACITY):
@@ -124,7 +134,7 @@ def same(got, want, valid):
     return np.array_equal(got.numpy()[valid], want[valid])
 
 
-# --- NGU: the episodic part ------------------------------------------------------------------------------------------------
+# --- NGU: the episodic part -----------------------------------------------------------------------
 
 
 def test_the_kernel_by_hand_with_squared_distances():
@@ -229,7 +239,7 @@ def test_neighbours_far_from_the_origin_are_still_the_nearest(offset):
         assert got[b, t].tolist() == sorted(d)[:k]
 
 
-# --- NGU: the life-long part and the product ---------------------------------------------------------------------------------
+# --- NGU: the life-long part and the product ------------------------------------------------------
 
 
 def moments(mean, var):
@@ -275,21 +285,16 @@ def rnd_error(weights, chunk, power=1):
     e = np.zeros(chunk.shape)
     for t, b in np.ndindex(*chunk.shape):
         s = chunk.next_obs[t, b].double().numpy()
-        u = perceptron(weights, "rnd.predictor", s, np.tanh) - perceptron(
-            weights, "rnd.target", s, np.tanh
-        )
+        guess = perceptron(weights, "predictor", s, np.tanh)
+        u = guess - perceptron(weights, "target", s, np.tanh)
         e[t, b] = np.linalg.norm(u) ** power
     return e
 
 
 def ngu(weights, chunk, e, d_mean, e_mean, e_std, bug=None):
     """(reward, r_epi, alpha, squared distances) of a whole chunk that opens with resets."""
-    f = np.array(
-        [
-            perceptron(weights, "embed", s, relu)
-            for s in chunk.next_obs.flatten(0, 1).double().numpy()
-        ]
-    )
+    states = chunk.next_obs.flatten(0, 1).double().numpy()
+    f = np.array([layers(weights, "embed", s) for s in states])
     d = neighbours(f.reshape(*chunk.shape, -1), chunk.first, chunk.valid, bug)
     r_epi = np.array([[episodic(x, d_mean, NGU) for x in row] for row in d])
     alpha = np.array([[lifelong(x, e_mean, e_std, NGU.clip) for x in row] for row in e])
@@ -299,8 +304,8 @@ def ngu(weights, chunk, e, d_mean, e_mean, e_std, bug=None):
 def knows(bonus, d_mean, e_mean, e_std):
     """Give a bonus these statistics."""
     for found, mean, var in (
-        (bonus.model.surprise.distance, d_mean, 1.0),
-        (bonus.model.surprise.error, e_mean, e_std**2),
+        (stage(bonus).distance, d_mean, 1.0),
+        (stage(bonus).error, e_mean, e_std**2),
     ):
         found.mean.fill_(mean)
         found.var.fill_(var)
@@ -337,7 +342,8 @@ def test_a_wrong_episodic_memory_would_be_seen_in_the_reward():
 
 def test_ngu_with_a_memory_pays_for_novelty_in_alpha_and_keeps_r_epi():
     (plain, chunk, _), (bonus, _, _) = explorer(), explorer("ngu+sm")
-    bonus.model.surprise.load_state_dict(plain.surprise.state_dict())
+    bonus.model.surprise.load_state_dict(plain.model.surprise.state_dict())
+    stage(bonus).load_state_dict(stage(plain).state_dict())
     novelty = np.linalg.norm(bonus(chunk, bonus.start())[1].v.numpy(), axis=-1)
     known = 1.5, np.median(novelty[chunk.valid]), 0.7
     knows(plain, *known)
@@ -351,9 +357,8 @@ def test_ngu_with_a_memory_pays_for_novelty_in_alpha_and_keeps_r_epi():
         raw, ngu(weights, chunk, rnd_error(weights, chunk), *known)[0], rtol=1e-3
     )
     _, without, _ = plain(chunk, plain.start())
-    assert torch.equal(
-        trace.extras["episodic"][chunk.valid], without.extras["episodic"][chunk.valid]
-    )
+    records = [x.stages["episodic"].record["episodic"] for x in (trace, without)]
+    assert torch.equal(records[0][chunk.valid], records[1][chunk.valid])
 
 
 @pytest.mark.parametrize("method", ["ngu", "ngu+sm"])
@@ -364,10 +369,14 @@ def test_embedding_learns_from_the_inverse_loss_alone_and_rnd_from_its_own(metho
     reached = {}
     for name, loss in losses.items():
         moved = {key for key, g in grads(bonus, loss).items() if g is not None and g.any()}
-        reached[name] = {".".join(key.split(".")[1 : 3 if ".rnd." in key else 2]) for key in moved}
-    assert reached.pop("surprise") == {"rnd.predictor"}
-    assert reached.pop("inverse") == {"embed", "inverse_model"}
-    assert reached == ({"m": {"m"}, "w": {"m", "w"}} if method == "ngu+sm" else {})
+        reached[name] = set()
+        for key in moved:
+            depth = 3 if key.startswith("stages.") else 2
+            reached[name].add(".".join(key.split(".")[:depth]))
+    assert reached.pop("surprise") == {"surprise.predictor"}
+    assert reached.pop("inverse") == {"stages.episodic.embed", "stages.episodic.inverse_model"}
+    memory = {"m": {"memory.m"}, "w": {"memory.m", "memory.w"}}
+    assert reached == (memory if method == "ngu+sm" else {})
 
 
 def test_ngu_inverse_loss_is_the_cross_entropy_of_the_action():
@@ -376,19 +385,17 @@ def test_ngu_inverse_loss_is_the_cross_entropy_of_the_action():
     rows, weights, total = chunk.valid_rows()[::3], weights_of(bonus), 0.0
     for i in rows:
         s, after = (x.flatten(0, 1)[i].double().numpy() for x in (chunk.obs, chunk.next_obs))
-        both = np.concatenate(
-            [perceptron(weights, "embed", s, relu), perceptron(weights, "embed", after, relu)]
-        )
-        guess = perceptron(weights, "inverse_model", both, relu)
+        both = np.concatenate([layers(weights, "embed", s), layers(weights, "embed", after)])
+        guess = layers(weights, "inverse_model", both)
         total += np.log(sum(np.exp(guess))) - guess[chunk.action.flatten()[i]]
     assert bonus.losses(trace, rows)["inverse"].item() == pytest.approx(total / len(rows), rel=1e-5)
 
 
-# --- NGU: what moves when ----------------------------------------------------------------------------------------------------
+# --- NGU: what moves when -------------------------------------------------------------------------
 
 
 def statistics(bonus):
-    parts = bonus.model.surprise.distance, bonus.model.surprise.error
+    parts = stage(bonus).distance, stage(bonus).error
     return [float(x) for part in parts for x in (part.mean, part.var, part.count)]
 
 
@@ -417,9 +424,9 @@ def test_an_absorbed_rollout_is_paid_with_the_statistics_of_those_before():
         )
         reward, _, carry = bonus.train_on(rollout, carry)
         found = (
-            bonus.model.surprise.distance.mean,
-            bonus.model.surprise.error.mean,
-            bonus.model.surprise.error.var.sqrt(),
+            stage(bonus).distance.mean,
+            stage(bonus).error.mean,
+            stage(bonus).error.var.sqrt(),
         )
         np.testing.assert_allclose([float(x) for x in found], after, rtol=1e-5)
         want = ngu(weights, rollout, e, *(known or after))[0]
@@ -435,8 +442,9 @@ def test_a_warm_up_measures_distances_and_not_errors():
     assert after[:3] != before[:3]
     assert after[3:] == before[3:]
     _, trace, _ = bonus(chunk, bonus.start())
-    assert trace.extras["episodic"].any()
-    assert (trace.extras["alpha"][chunk.valid] == 1).all()  # as long as no error is known
+    record = trace.stages["episodic"].record
+    assert record["episodic"].any()
+    assert (record["alpha"][chunk.valid] == 1).all()  # as long as no error is known
 
 
 def test_nothing_is_paid_before_a_distance_is_known():
@@ -471,7 +479,7 @@ def test_the_episodic_memory_of_ngu_survives_the_rollout():
         torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-4, atol=1e-6)
 
 
-# --- counts in loops ---------------------------------------------------------------------------------------------------------
+# --- counts in loops ------------------------------------------------------------------------------
 
 
 def tally(u, first, valid, G, tables, bug=None):
@@ -577,7 +585,7 @@ def test_asking_does_not_count():
     assert torch.equal(once, again)
 
 
-# --- counts as a bonus ------------------------------------------------------------------------------------------------------
+# --- counts as a bonus ----------------------------------------------------------------------------
 
 
 def shopper(seed=0, **options):

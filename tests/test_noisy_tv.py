@@ -10,7 +10,7 @@ from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.envs.noisy_tv import NoisyTV
 from surprise_memory.envs.toy import Toy
-from surprise_memory.training.loop import tv_metrics
+from surprise_memory.training.metrics import tv_metrics
 
 
 def both(env_id, actions, B=3):
@@ -115,13 +115,13 @@ def test_what_is_reported_of_the_tv():
     )
     chunk.action[:] = torch.tensor([[3, 0, 3], [1, 2, 3]])
     paid = torch.tensor([[4.0, 1, 2], [1, 2, 1000]])  # the last never happened
-    report = tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, paid)
+    report = tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0).tv_action, chunk, paid)
     mean, std = 2.0, np.std([4, 1, 2, 1, 2])
     assert report == pytest.approx(
         {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std, "noisy_tv/pay_share": 6 / 10},
         rel=1e-6,
     )
-    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0), chunk, None) == pytest.approx(
+    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0).tv_action, chunk, None) == pytest.approx(
         {"noisy_tv/share": 0.4}
     )
-    assert tv_metrics(make_vec(TOY, 3, 0), chunk, paid) == {}
+    assert tv_metrics(make_vec(TOY, 3, 0).tv_action, chunk, paid) == {}

@@ -48,7 +48,7 @@ def test_without_its_weight_the_tasks_reward_never_reaches_the_agent(ext_coef, r
         )
         chunk = fakes.chunk_of(torch.randn(6, 4, 3))
         for t in range(6):
-            action, extras, _ = agent.act(chunk.obs[t], chunk.first[t], {})
+            action, extras, _ = agent.act(chunk.obs[t], chunk.first[t], {}, "explore")
             chunk.action[t] = action
             for name, note in extras.items():
                 chunk.extras.setdefault(name, torch.zeros(6, 4))[t] = note

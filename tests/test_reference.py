@@ -27,7 +27,7 @@ BEFORE, ROLLOUT = (
 )  # the memory wraps at N, and carries over in environment 1
 
 
-# --- the paper, in loops ------------------------------------------------------------------------------------------------
+# --- the paper, in loops --------------------------------------------------------------------------
 
 
 class Paper:
@@ -132,7 +132,7 @@ def env_step(paper, weights, states, plan, memories):
     return seen
 
 
-# --- the package, in float64 --------------------------------------------------------------------------------------------
+# --- the package, in float64 ----------------------------------------------------------------------
 
 
 def chunk_of(states, plan, opening):
@@ -243,7 +243,7 @@ def label(options):
     return "-".join(f"{k}={v}" if isinstance(v, bool) else str(v) for k, v in options.items())
 
 
-# --- forward ------------------------------------------------------------------------------------------------------------
+# --- forward --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=label)
@@ -275,7 +275,7 @@ def test_read_out_stays_in_key_space_without_v():
         np.testing.assert_allclose(trace.v[t, b], v, rtol=1e-7, atol=1e-12)
 
 
-# --- losses and gradients -------------------------------------------------------------------------------------------------
+# --- losses and gradients -------------------------------------------------------------------------
 
 
 def assert_losses_and_gradients(memory, **options):
@@ -319,7 +319,7 @@ def test_m_coef_weighs_l_m_alone():
     assert (two["surprise"], two["w"]) == (one["surprise"], one["w"])
 
 
-# --- who is moved by what -------------------------------------------------------------------------------------------------
+# --- who is moved by what -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,8 @@ def test_with_v_zero_l_m_moves_v_first_and_q_from_then_on(loss):
 
 
 def test_v_is_born_zero_and_q_with_orthonormal_columns():
-    m = Bonus("rnd+m", (OBS,), B, BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d))).memory.m
+    bonus = Bonus("rnd+m", (OBS,), B, BonusConfig(RNDConfig(n, 8), MemoryConfig(N, d)))
+    m = bonus.model.memory.m
     assert not m.V.any()
     np.testing.assert_allclose((m.Q.T @ m.Q).detach(), np.eye(d), atol=1e-6)
 

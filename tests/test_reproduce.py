@@ -1,7 +1,8 @@
-"""Grids of runs: what is run, that it goes on after any death, that failures are told, that Ray makes the same."""
+"""Grids: what is run, that runs survive any death, that failures are told, that Ray agrees."""
 
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,17 +12,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import surprise_memory
 from surprise_memory.cli import main
 from surprise_memory.envs import TOY
 from surprise_memory.errors import UserError
+from surprise_memory.files import read_json
 from surprise_memory.reproduce import cells as cells_module
 from surprise_memory.reproduce import grids
+from surprise_memory.reproduce.celldir import ARCHIVED_FILES, PROBE_NAMES, in_use, probe_path
 from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, with_options
 from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
-from surprise_memory.reproduce.local import Board, Live, hours, run_local, settle
-from surprise_memory.reproduce.report.gather import gather
-from surprise_memory.reproduce.report.tables import MISSING, human_table, number, tables
+from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local, settle
+from surprise_memory.reproduce.probes import PROBES
+from surprise_memory.reproduce.report.gather import Result, Study, gather
+from surprise_memory.reproduce.report.tables import (
+    MISSING,
+    counterpart,
+    human_table,
+    memory_table,
+    number,
+    overall_table,
+    solved_at,
+    tables,
+)
 from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.rundir import Locked, RunDir
 
 CHROMIUM = Path("/usr/bin/chromium")
 TINY = Grid(
@@ -43,7 +58,7 @@ def cell_of(path, **changes):
     return Cell("tiny", run.method, run.env, run.seed, run, path)
 
 
-# --- what is run ------------------------------------------------------------------------------------------------------
+# --- what is run ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", GRIDS)
@@ -51,42 +66,36 @@ def cell_of(path, **changes):
 def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
     found = cells(what, budget, tmp_path)
     assert len({cell.path for cell in found}) == len(found)
-    assert budget == "smoke" or len({digest(cell.run) for cell in found}) == len(
-        found
-    )  # smoke's settings have some options already
-    steps = dict(zip(("smoke", "reduced", "full"), (1_024, *GRIDS[what].steps), strict=True))
-    assert {cell.run.steps for cell in found} == {steps[budget]} and steps["reduced"] < steps[
-        "full"
-    ]
+    if budget != "smoke":  # whose settings have some options already
+        assert len({digest(cell.run) for cell in found}) == len(found)
+    reduced, full = GRIDS[what].steps
+    assert reduced < full
+    steps = {"smoke": 1_024, "reduced": reduced, "full": full}
+    assert {cell.run.steps for cell in found} == {steps[budget]}
     if budget == "full" and GRIDS[what].preset == "paper":
-        assert {(cell.run.preset, cell.seed) for cell in found} == {
-            ("paper", seed) for seed in range(5)
-        }
+        assert {cell.run.preset for cell in found} == {"paper"}
+        assert {cell.seed for cell in found} == set(range(5))
 
 
 def test_table_1_is_the_papers():
     found = cells("table-1", "full", Path("x"))
     assert len(found) == 27 * 5 and {cell.run.steps for cell in found} == {10_000_000}
     assert {(cell.env, cell.entry) for cell in found} == set(GRIDS["table-1"].published)
-    assert [cell.seed for cell in found] == sorted(
-        cell.seed for cell in found
-    )  # all cells once before any twice
+    seeds = [cell.seed for cell in found]
+    assert seeds == sorted(seeds)  # all cells once before any twice
 
 
 def test_options_reach_the_run_and_change_its_name():
     run = PRESETS["debug"](TOY)
-    other = with_options(run, {"bonus.model.memory.slots": 7, "ppo.lr": 0.5})
-    assert (other.bonus.model.memory.slots, other.ppo.lr, other.bonus.model.memory.width) == (
-        7,
-        0.5,
-        run.bonus.model.memory.width,
-    )
-    assert digest(run) != digest(other) and digest(run) == digest(
-        dataclasses.replace(run, threads=2, save_minutes=9.0)
-    )
+    other = with_options(run, {"bonus.memory.slots": 7, "ppo.lr": 0.5})
+    assert other.bonus.memory.slots == 7
+    assert other.ppo.lr == 0.5
+    assert other.bonus.memory.width == run.bonus.memory.width
+    assert digest(run) != digest(other)
+    assert digest(run) == digest(dataclasses.replace(run, threads=2, save_minutes=9.0))
     assert digest(run) != digest(dataclasses.replace(run, seed=1))
     sizes = {
-        (c.run.bonus.model.memory.slots, c.run.bonus.model.memory.width)
+        (c.run.bonus.memory.slots, c.run.bonus.memory.width)
         for c in cells("ablation-size", "full", Path("x"))
     }
     assert sizes == {(32, 4), (128, 16), (1024, 64)}
@@ -107,10 +116,8 @@ def test_the_wish_for_something_else_is_refused(capsys, tmp_path):
 
 
 def test_a_dry_run_makes_nothing(capsys, tmp_path, tiny):
-    assert (
-        main(["reproduce", "tiny", "--budget", "smoke", "--dir", str(tmp_path / "r"), "--dry-run"])
-        == 0
-    )
+    words = ["reproduce", "tiny", "--budget", "smoke", "--dir", str(tmp_path / "r"), "--dry-run"]
+    assert main(words) == 0
     said = capsys.readouterr().out
     assert "2 runs, 0 finished" in said and "steps a second" in said and "seed 0" in said
     assert not (tmp_path / "r").exists()
@@ -126,42 +133,38 @@ def test_the_time_left_is_steps_over_speed(tmp_path):
 
 
 def test_the_newest_row_is_read_from_the_end_of_the_file(tmp_path, monkeypatch):
-    out = cells_module.RunDir(tmp_path)
+    out = RunDir(tmp_path)
     assert out.last_row() == {}
     for step in range(500):
         out.log({"step": step})
     assert out.last_row() == {"step": 499} == list(out.rows())[-1]
     with open(out.metrics, "a") as file:
-        file.write('{"step": 5')  # torn
+        file.write('{"step": 5')  # cut off by a crash
     monkeypatch.setattr("surprise_memory.training.rundir.TAIL", 30)
     assert out.last_row() == {"step": 499}
 
 
-# --- running ----------------------------------------------------------------------------------------------------------
+# --- running --------------------------------------------------------------------------------------
 
 
 def test_a_cell_that_fails_is_told_and_the_others_go_on(tmp_path):
     good, bad = cell_of(tmp_path / "t" / "good"), cell_of(tmp_path / "t" / "bad")
     bad = dataclasses.replace(bad, env="nonsense", run=dataclasses.replace(bad.run, env="nonsense"))
-    board = run_local([bad, good], 1, lambda board: None)
-    assert [cell.path.name for cell in board.done] == ["good"]
-    (name, why), *rest = board.failed.items()
-    assert (
-        not rest
-        and name == bad.name
-        and "exit code 1" in why
-        and "Unknown environment 'nonsense'" in why
-    )
-    settle(board, good, -9)
-    assert "killed by signal 9" in board.failed[good.name]
+    progress = run_local([bad, good], 1, lambda progress: None)
+    assert [cell.path.name for cell in progress.done] == ["good"]
+    assert list(progress.failed) == [bad.name]
+    why = progress.failed[bad.name]
+    assert "exit code 1" in why and "Unknown environment 'nonsense'" in why
+    settle(progress, good, -9)
+    assert "killed by signal 9" in progress.failed[good.name]
 
 
 def test_a_cell_that_cannot_begin_does_not_stop_the_others(tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "file").touch()
     good, bad = cell_of(tmp_path / "t" / "good"), cell_of(tmp_path / "t" / "file", seed=1)
-    board = run_local([bad, good], 1, lambda board: None)
-    assert board.done == [good] and "could not begin" in board.failed[bad.name]
+    progress = run_local([bad, good], 1, lambda progress: None)
+    assert progress.done == [good] and "could not begin" in progress.failed[bad.name]
 
 
 LONG = """
@@ -175,48 +178,122 @@ from surprise_memory.reproduce.local import run_local
 
 if __name__ == "__main__":
     cell = cell_of(Path(sys.argv[1]) / "t" / "long")
-    cell = dataclasses.replace(cell, run=dataclasses.replace(cell.run, steps=10**9, save_minutes=99.0))
-    run_local([cell], 1, lambda board: None)
+    run = dataclasses.replace(cell.run, steps=10**9, save_minutes=99.0)
+    cell = dataclasses.replace(cell, run=run)
+    run_local([cell], 1, lambda progress: None)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_whatever_ends_the_command_its_runs_save_and_end(tmp_path, number):
-    """Ctrl-C goes to the whole group of processes, a kill -9 to one; no run may go on, and none may lose its steps."""
+    """Ctrl-C goes to the whole group of processes, a kill -9 to one.
+
+    No run may go on, and none may lose its steps.
+    """
     (tmp_path / "long.py").write_text(LONG)
-    here = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    package = Path(surprise_memory.__file__).parents[1]
+    here = os.environ | {"PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{package}"}
     words = [sys.executable, str(tmp_path / "long.py"), str(tmp_path)]
     # In the background of a script a shell has Ctrl-C ignored, and children inherit that.
     heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     parent = subprocess.Popen(
         words, env=here, start_new_session=True, stderr=subprocess.DEVNULL, preexec_fn=heed
     )
-    out = cells_module.RunDir(tmp_path / "t" / "long")
+    out = RunDir(tmp_path / "t" / "long")
     while not out.last_row():
         assert parent.poll() is None
         time.sleep(0.05)
-    os.killpg(parent.pid, number) if number == signal.SIGINT else parent.send_signal(number)
+    if number == signal.SIGINT:
+        os.killpg(parent.pid, number)
+    else:
+        parent.send_signal(number)
     parent.wait(timeout=60)
     until = time.monotonic() + 60
     while True:
         try:
-            again = cells_module.RunDir(out.path)
-            again.open(cells_module.read_json(out.config), resume=True)
+            again = RunDir(out.path)
+            again.open(read_json(out.config), resume=True)
             break
-        except cells_module.Locked:
+        except Locked:
             assert time.monotonic() < until, "the run goes on without its parent"
             time.sleep(0.1)
     again.close()
     assert out.checkpoint.exists() and not out.done.exists()
 
 
+def test_a_cell_of_another_process_is_waited_for_while_the_others_go_on(tmp_path):
+    """Two `reproduce` in one directory: no failure, and the free places are used meanwhile."""
+    theirs, ours = cell_of(tmp_path / "t" / "theirs"), cell_of(tmp_path / "t" / "ours", seed=1)
+    prepare(theirs)
+    other = RunDir(theirs.path)
+    other.open(dataclasses.asdict(theirs.run), resume=False)
+    seen = []
+
+    def show(progress):
+        seen.append(list(progress.elsewhere))
+        if progress.done == [ours]:
+            other.close()
+
+    progress = run_local([theirs, ours], 1, show)
+    assert progress.failed == {} and progress.done == [ours, theirs]
+    assert seen[0] == [theirs] and seen[-1] == []
+
+
+def test_a_cell_that_another_process_begins_first_waits_again(tmp_path, monkeypatch):
+    """The lock was free when the scheduler looked, and taken when the cell's process came."""
+    cell = cell_of(tmp_path / "t" / "cell")
+    prepare(cell)
+    other = RunDir(cell.path)
+    other.open(dataclasses.asdict(cell.run), resume=False)
+    looks = []
+
+    def look_too_early(path):
+        looks.append(path)
+        return len(looks) > 1 and in_use(path)
+
+    def show(progress):
+        if progress.elsewhere:
+            assert not progress.running
+            other.close()
+
+    monkeypatch.setattr("surprise_memory.reproduce.local.in_use", look_too_early)
+    progress = run_local([cell], 1, show)
+    assert progress.failed == {} and progress.done == [cell] and len(looks) > 2
+
+
+def test_what_another_process_finishes_is_not_made_again(tmp_path):
+    theirs = cell_of(tmp_path / "t" / "theirs")
+    prepare(theirs)
+    other = RunDir(theirs.path)
+    other.open(dataclasses.asdict(theirs.run), resume=False)
+
+    def show(progress):
+        other.finish()
+        other.close()
+
+    assert run_local([theirs], 1, show).done == [theirs]
+    assert not theirs.path.with_name("logs").exists()  # no process was started
+
+
+def test_the_cells_of_another_process_are_told_once(tmp_path, capsys):
+    cell = cell_of(tmp_path / "t" / "a")
+    show = Live(1)
+    progress = GridProgress([cell], waiting=[cell], elsewhere=[cell])
+    show(progress)
+    show(progress)
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"{cell.name} is trained by another process: waiting for it"]
+    assert show.table(progress).row_count == 1
+
+
 def test_every_cell_that_ends_is_told_once(tmp_path, capsys):
     cells_ = [cell_of(tmp_path / "t" / name, seed=seed) for seed, name in enumerate("abc")]
-    show, board = Live(2), Board(cells_, done=cells_[:1])
-    show(board)
-    board.failed[cells_[2].name] = "why"
-    show(board)
-    show(board)
+    show = Live(2)
+    progress = GridProgress(cells_, done=cells_[:1])
+    show(progress)
+    progress.failed[cells_[2].name] = "why"
+    show(progress)
+    show(progress)
     said = capsys.readouterr().out.splitlines()
     assert [line.split(", about")[0] for line in said] == [
         f"1 of 3: {cells_[0].name} finished",
@@ -227,7 +304,7 @@ def test_every_cell_that_ends_is_told_once(tmp_path, capsys):
 def test_failures_end_with_a_code_and_a_sentence(capsys, tmp_path, monkeypatch):
     grid = dataclasses.replace(TINY, envs=("nonsense",), entries=grids.methods("rnd"))
     monkeypatch.setitem(GRIDS, "broken", grid)
-    monkeypatch.setattr("surprise_memory.reproduce.command.probe", lambda cell: 1.0)
+    monkeypatch.setattr("surprise_memory.reproduce.command.measure_speed", lambda cell: 1.0)
     assert main(["reproduce", "broken", "--budget", "smoke", "--dir", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "1 of the runs failed" in said and "Unknown environment" in said
@@ -240,24 +317,23 @@ def test_a_finished_cell_is_never_made_again(tmp_path):
     before = {p.name: p.stat().st_mtime_ns for p in cell.path.iterdir()}
     make(cell.path)
     assert before == {p.name: p.stat().st_mtime_ns for p in cell.path.iterdir()}
-    assert Board.of([cell]).waiting == [] and Board.of([cell]).done == [cell]
+    assert GridProgress.of([cell]).waiting == []
+    assert GridProgress.of([cell]).done == [cell]
 
 
 def test_a_cell_waits_for_the_process_that_still_holds_it(tmp_path, monkeypatch):
     cell = cell_of(tmp_path / "cell")
     prepare(cell)
-    held = cells_module.RunDir(cell.path)
+    held = RunDir(cell.path)
     held.open(dataclasses.asdict(cell.run), resume=False)
-    monkeypatch.setattr(cells_module, "PATIENCE", 0.1)
     with pytest.raises(UserError, match="Another process"):
-        make(cell.path)
+        make(cell.path, patience=0.1)
     monkeypatch.setattr(cells_module.time, "sleep", lambda seconds: held.close())
-    monkeypatch.setattr(cells_module, "PATIENCE", 99)
     make(cell.path)
     assert cell.finished
 
 
-def test_a_run_that_another_grid_has_made_is_taken_over(tmp_path, monkeypatch):
+def test_an_identical_run_of_another_grid_is_reused(tmp_path, monkeypatch):
     one, same = cell_of(tmp_path / "a" / "one"), cell_of(tmp_path / "b" / "same")
     one = dataclasses.replace(one, path=one.path.with_name(f"one.{digest(one.run)}"))
     other = cell_of(tmp_path / "b" / "other", seed=1)
@@ -282,75 +358,72 @@ def test_a_run_that_another_grid_has_made_is_taken_over(tmp_path, monkeypatch):
         make(same.path)
         with pytest.raises(TypeError):
             make(other.path)  # has to be trained
-    assert (
-        same.finished
-        and not other.finished
-        and '"grid": "tiny"' in (same.path / "cell.json").read_text()
-    )
+    assert same.finished and not other.finished
+    assert '"grid": "tiny"' in (same.path / "cell.json").read_text()
     for name in ("eval.json", "metrics.jsonl"):
         assert (same.path / name).read_text() == (one.path / name).read_text()
 
 
-def test_what_a_bonus_is_asked_is_part_of_a_cell(tmp_path, monkeypatch):
-    """Killed between the run and the question, the cell is not finished, and the second call asks without training."""
-    cell = dataclasses.replace(cell_of(tmp_path / "t" / "cell"), asks=("doctor",))
+def test_every_probe_is_known_and_its_result_is_archived():
+    assert set(PROBES) == set(PROBE_NAMES)
+    for grid in GRIDS.values():
+        assert set(grid.probes) <= set(PROBE_NAMES)
+    for probe in PROBES:
+        assert probe_path(Path(), probe).name in ARCHIVED_FILES
+
+
+def test_the_probes_are_part_of_a_cell(tmp_path, monkeypatch):
+    """Killed between run and probe, a cell is not finished. The second call probes, untrained."""
+    cell = dataclasses.replace(cell_of(tmp_path / "t" / "cell"), probes=("doctor",))
     prepare(cell)
-    monkeypatch.setitem(
-        cells_module.ASKS, "doctor", lambda run, out: (_ for _ in ()).throw(KeyboardInterrupt)
-    )
+
+    def killed(run, out):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(PROBES, "doctor", killed)
     with pytest.raises(KeyboardInterrupt):
         make(cell.path)
     assert (cell.path / "DONE").exists() and not cell.finished
     monkeypatch.undo()
     monkeypatch.setattr(cells_module, "train", None)
     make(cell.path)
-    found = cells_module.read_json(cell.path / "doctor.json")
+    found = read_json(cell.path / "doctor.json")
     assert cell.finished and set(found["corr"]) == {"all"} and 0 < found["energy_left"]["all"] < 5
 
 
-def test_mnir_is_asked_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
+def test_mnir_is_measured_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
     tv = "NoisyTV/MiniGrid-Empty-5x5-v0"
-    monkeypatch.setitem(
-        GRIDS, "tv", Grid("a TV", (tv,), grids.methods("none", "rnd"), (1, 1), asks=("mnir",))
-    )
+    grid = Grid("a TV", (tv,), grids.methods("none", "rnd"), (1, 1), probes=("mnir",))
+    monkeypatch.setitem(GRIDS, "tv", grid)
     for cell in cells("tv", "smoke", tmp_path):
         prepare(cell)
         make(cell.path)
         assert cell.finished and (cell.path / "mnir.json").exists() == (cell.entry == "rnd")
-    answered = (cell.path / "mnir.json").rename(tmp_path / "answer")
+    result = (cell.path / "mnir.json").rename(tmp_path / "result")
     assert not cell.finished
     checkpoint = (cell.path / "checkpoint.pt").rename(tmp_path / "checkpoint")
-    assert cell.finished  # a kept run cannot be asked
-    answered.rename(cell.path / "mnir.json")
+    assert cell.finished  # an archived run has no bonus to measure
+    result.rename(cell.path / "mnir.json")
     checkpoint.rename(cell.path / "checkpoint.pt")
-    (study,) = gather(tmp_path)
-    assert "noise" in study.of(tv, "rnd")[0].answers["mnir"]
+    (study,), _ = gather(tmp_path)
+    assert "noise" in study.of(tv, "rnd")[0].probe_results["mnir"]
     assert main(["report", str(tmp_path)]) == 0
     assert len(list((tmp_path / "report").glob("*MNIR*.png"))) == 1
     names = [table.title for table in tables(study)]
-    assert names[-1] == "before the noisy TV, last quarter"
+    assert names[-1] == "watching the TV, last quarter of training"
 
 
 def finished(root):
-    return {
-        p.parent.name: (p.parent / "eval.json").stat().st_mtime_ns
-        for p in root.glob("table-1/*/DONE")
-    }
+    found = {}
+    for done in root.glob("table-1/*/DONE"):
+        found[done.parent.name] = (done.parent / "eval.json").stat().st_mtime_ns
+    return found
 
 
 def test_table_1_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path):
     """The command of the documentation; the second call makes only what is missing."""
-    words = [
-        sys.executable,
-        "-m",
-        "surprise_memory",
-        "reproduce",
-        "table-1",
-        "--budget",
-        "smoke",
-        "--dir",
-        str(tmp_path),
-    ]
+    command = "-m surprise_memory reproduce table-1 --budget smoke --dir"
+    words = [sys.executable, *command.split(), str(tmp_path)]
     parent = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while len(finished(tmp_path)) < 6:
         assert parent.poll() is None
@@ -379,9 +452,10 @@ def look_at(page, folder):
     if not CHROMIUM.exists():
         pytest.skip("apt-get install chromium to look at the page in a browser")
     shot = folder / "shot.png"
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --hide-scrollbars"
-    flags += (
-        " --disable-component-update --disable-sync --enable-logging=stderr --window-size=1200,2600"
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --hide-scrollbars --disable-component-update "
+        "--disable-sync --enable-logging=stderr --window-size=1200,2600"
     )
     words = [
         str(CHROMIUM),
@@ -407,40 +481,132 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
         if cell.entry == "rnd":
             make(cell.path)
     assert main(["report", str(tmp_path)]) == 0
-    (study,) = gather(tmp_path)
+    (study,), _ = gather(tmp_path)
     (table,) = tables(study)
     rnd, sm = table.rows
     assert rnd[1] == "1.50 ± 0.5" and len(rnd[5].split(", ")) == 2 and "[" in rnd[3]
     assert sm[2] == sm[3] == sm[5] == MISSING
     page = (tmp_path / "report.html").read_text()
-    assert (
-        "class=missing" in page and page.count("data:image/png;base64,") == 2 and "http" not in page
-    )
+    assert "class=missing" in page
+    assert page.count("data:image/png;base64,") == 2
+    assert "http" not in page
 
 
-def test_what_is_kept_makes_the_same_tables(tmp_path, tiny, capsys):
-    runs, kept = tmp_path / "runs", tmp_path / "kept"
+def test_what_is_archived_makes_the_same_tables(tmp_path, tiny, capsys):
+    runs, archive = tmp_path / "runs", tmp_path / "archive"
     for cell in cells("tiny", "smoke", runs):
         prepare(cell)
         if cell.entry == "rnd":
             make(cell.path)
-    assert main(["report", str(runs), "--keep", str(kept), "--out", str(tmp_path / "page")]) == 0
-    assert "1 runs kept" in capsys.readouterr().out and (tmp_path / "page.md").exists()
-    (place,) = (kept / "tiny").iterdir()
+    words = ["report", str(runs), "--archive", str(archive), "--out", str(tmp_path / "page")]
+    assert main(words) == 0
+    assert "1 runs archived" in capsys.readouterr().out and (tmp_path / "page.md").exists()
+    (place,) = (archive / "tiny").iterdir()
     assert not (place / "checkpoint.pt").exists()
-    assert tables(gather(kept)[0])[0].rows == tables(gather(runs)[0])[0].rows
-    assert main(["report", str(runs), "--keep", str(runs)]) == 2
+    (of_archive,), _ = gather(archive)
+    (of_runs,), _ = gather(runs)
+    assert tables(of_archive)[0].rows == tables(of_runs)[0].rows
+    assert main(["report", str(runs), "--archive", str(runs)]) == 2
 
 
 def test_metrics_are_thinned_and_keep_their_end(tmp_path):
     from surprise_memory.reproduce.report.archive import ROWS, thin
 
-    out = cells_module.RunDir(tmp_path)
+    out = RunDir(tmp_path)
     for step in range(1003):
         out.log({"step": step, "charts/x": step / 7, "losses/policy": 1.0})
     rows = thin(tmp_path)
     assert ROWS <= len(rows) <= ROWS + 2 and rows[0]["step"] == 0
     assert rows[-1] == {"step": 1002, "charts/x": 143.1}
+
+
+def test_runs_that_no_grid_has_any_more_are_named(tmp_path, tiny, monkeypatch, capsys):
+    """On the page and on the terminal; they are in no table."""
+    for cell in cells("tiny", "smoke", tmp_path):
+        prepare(cell)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "Left out" not in capsys.readouterr().out + (tmp_path / "report.md").read_text()
+
+    grid = dataclasses.replace(TINY, entries=grids.methods("rnd"))
+    monkeypatch.setitem(GRIDS, "tiny", grid)
+    gone = dataclasses.replace(cell, grid="old", path=tmp_path / "old" / "run")
+    elsewhere = dataclasses.replace(cell, env="moved", path=tmp_path / "tiny" / "moved")
+    for more in (gone, elsewhere):
+        prepare(more)
+    assert main(["report", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    text = (tmp_path / "report.md").read_text()
+    page = (tmp_path / "report.html").read_text()
+    for run, why in (
+        (cell.path, "'tiny' has no entry 'rnd+sm'"),
+        (gone.path, "there is no grid 'old'"),
+        (elsewhere.path, "'tiny' has no environment 'moved'"),
+    ):
+        assert f"Left out {run}: {why}." in said
+        assert f"| {run.relative_to(tmp_path)} | {why} |" in text
+        assert str(run.relative_to(tmp_path)) in page
+    (study,), left_out = gather(tmp_path)
+    assert len(study.results) == 1 and len(left_out) == 3
+
+
+def test_pictures_of_studies_that_are_gone_are_removed_and_no_others(tmp_path, tiny, capsys):
+    """Only what an earlier report wrote: a picture of somebody's own or an edited one stays."""
+    runs, folder = tmp_path / "runs", tmp_path / "page"
+    for budget in ("reduced", "full"):
+        for cell in cells("tiny", "smoke", runs, seeds=1)[:1]:
+            path = runs / "tiny" / budget
+            prepare(dataclasses.replace(cell, budget=budget, path=path))
+            RunDir(path).log({"step": 1, "charts/return_128": 0.5, "intrinsic/reward_norm": 1.0})
+    (runs / "pictures").mkdir()
+    (runs / "pictures" / "extra.png").write_bytes(b"a picture of another command")
+    words = ["report", str(runs), "--out", str(folder)]
+    assert main(words) == 0
+    first = {path.name for path in folder.glob("*.png")}
+    assert len(first) == 5
+    (folder / "own.png").write_bytes(b"somebody's own")
+    (folder / "tiny-debug-full-scaled-bonus-per-step.png").write_bytes(b"edited")
+
+    shutil.rmtree(runs / "tiny" / "full")
+    (runs / "pictures" / "extra.png").unlink()
+    capsys.readouterr()
+    assert main(words) == 0
+    removed = {"extra.png", "tiny-debug-full-task-return-last-128-episodes.png"}
+    assert {path.name for path in folder.glob("*.png")} == first - removed | {"own.png"}
+    said = capsys.readouterr().out
+    for name in removed:
+        assert f"Removed {folder / name}" in said
+    assert main(words) == 0
+    assert "Removed" not in capsys.readouterr().out
+
+
+def test_the_report_is_made_where_torch_cannot_be_imported(tmp_path):
+    """Tables, curves and bars of a real study, from its files alone."""
+    results = Path(surprise_memory.__file__).parents[1] / "results"
+    for grid in ("noisy-tv", "w-study"):
+        shutil.copytree(results / grid, tmp_path / grid)
+    code = f"""
+import sys
+sys.modules["torch"] = None
+from pathlib import Path
+from surprise_memory.reproduce.report import archive_runs, write_report
+archive_runs(Path({str(tmp_path)!r}), Path({str(tmp_path / "archive")!r}))
+write_report(Path({str(tmp_path)!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pictures = {path.name for path in (tmp_path / "report").glob("*.png")}
+    assert "noisy-tv-default-reduced-MNIR-by-kind-of-state.png" in pictures
+    assert "w-study-default-reduced-effect-of-the-size-of-W.png" in pictures
+    assert "what the memory does" in (tmp_path / "report.md").read_text()
+
+
+def test_a_cell_of_an_earlier_version_is_refused_with_a_sentence(tmp_path, tiny):
+    cell, *_ = cells("tiny", "smoke", tmp_path)
+    prepare(cell)
+    about = cell.path / "cell.json"
+    about.write_text(about.read_text().replace('"probes"', '"asks"'))
+    with pytest.raises(UserError, match='Rename its key "asks" to "probes"'):
+        gather(tmp_path)
 
 
 def test_two_runs_of_one_cell_are_refused(tmp_path, tiny):
@@ -451,24 +617,20 @@ def test_two_runs_of_one_cell_are_refused(tmp_path, tiny):
     with pytest.raises(UserError, match=r"both rnd on .* seed 0"):
         gather(tmp_path)
     prepare(dataclasses.replace(other, budget="full"))
-    assert len(gather(tmp_path)) == 2
+    studies, _ = gather(tmp_path)
+    assert len(studies) == 2
 
 
 def test_a_generator_is_compared_where_only_the_memory_differs():
-    from surprise_memory.reproduce.report.tables import counterpart
-
-    names = {
-        e.name: counterpart(e)
-        for grid in ("generators", "recurrent", "ablation-size")
-        for e in GRIDS[grid].entries
-    }
-    assert (
-        names["rnd+sm"] == names["rnd+m"] == names["rnd+sm noisy"] == names["rnd+sm 32-4"] == "rnd"
-    )
+    names = {}
+    for grid in ("generators", "recurrent", "ablation-size"):
+        for entry in GRIDS[grid].entries:
+            names[entry.name] = counterpart(entry)
+    for name in ("rnd+sm", "rnd+m", "rnd+sm noisy", "rnd+sm 32-4"):
+        assert names[name] == "rnd"
     assert names["lwm+sm"] == "lwm"
-    assert not any(
-        names[name] for name in ("rnd", "none", "none, dqn", "rnd+sm expect", "lwm+sm coef 0.03")
-    )
+    for name in ("rnd", "none", "none, dqn", "rnd+sm expect", "lwm+sm coef 0.03"):
+        assert names[name] == ""
 
 
 def test_notes_are_taken_into_the_page(tmp_path, tiny):
@@ -479,21 +641,22 @@ def test_notes_are_taken_into_the_page(tmp_path, tiny):
     )
     (tmp_path / "tiny" / "notes-debug-smoke.md").write_text("About the toy.")
     assert main(["report", str(tmp_path)]) == 0
-    page, text = ((tmp_path / f"report.{kind}").read_text() for kind in ("html", "md"))
-    assert (
+    page = (tmp_path / "report.html").read_text()
+    notes = (
         "<b>words</b> of 1 &lt; 2.</p><p>- one <code>a**b**</code><br>- two</p><pre>run it</pre>"
-        in page.replace("\n", "")
     )
-    assert "About the toy." in page and text.index("First **words**") < text.index(
-        "two methods on a toy"
-    ) < text.index("About the")
+    assert notes in page.replace("\n", "")
+    assert "About the toy." in page
+    text = (tmp_path / "report.md").read_text()
+    assert text.index("First **words**") < text.index("two methods on a toy")
+    assert text.index("two methods on a toy") < text.index("About the")
 
 
 def test_all_tasks_together_are_resampled_task_by_task():
-    """Two tasks far apart, two runs each: whatever is drawn, half of the runs are of each task, so the middle stays between."""
-    from surprise_memory.reproduce.report.gather import Result, Study
-    from surprise_memory.reproduce.report.tables import overall_table
+    """Two tasks far apart, two runs each.
 
+    Whatever is drawn, half of the runs are of each task, so the middle stays between.
+    """
     grid = Grid(
         "two",
         ("a", "b"),
@@ -507,16 +670,14 @@ def test_all_tasks_together_are_resampled_task_by_task():
         for (env, seed), x in scores.items()
     ]
     (row,) = overall_table(Study("two", grid, "paper", "full", results)).rows
-    # iqm of the four is (10 + 90) / 2; drawn by task, the middle two lie between (0 + 90) / 2 and (10 + 100) / 2
+    # The IQM of the four is (10 + 90) / 2. Drawn by task, the middle two lie between (0 + 90) / 2
+    # and (10 + 100) / 2.
     assert row == ["rnd", "1.50", "50.0", "50.0 [45.0, 55.0]"]
     (row,) = overall_table(Study("two", grid, "paper", "full", results[:2])).rows
     assert row[2:] == [MISSING, MISSING]
 
 
 def test_a_run_is_solved_when_its_training_return_is_enough():
-    from surprise_memory.reproduce.report.gather import Result
-    from surprise_memory.reproduce.report.tables import solved_at
-
     rows = [
         {"step": s, "charts/return_128": r}
         for s, r in ((50_000, 1.0), (200_000, 0.3), (400_000, 0.95), (600_000, 0.99))
@@ -526,10 +687,7 @@ def test_a_run_is_solved_when_its_training_return_is_enough():
 
 
 def test_the_doctors_numbers_stand_beside_the_return():
-    from surprise_memory.reproduce.report.gather import Result, Study
-    from surprise_memory.reproduce.report.tables import memory_table
-
-    answer = {
+    numbers = {
         "corr": {"all": 0.5},
         "first_z": {"norm": 3.0, "novelty": 4.0},
         "share/door": {"all": 0.2},
@@ -538,29 +696,25 @@ def test_the_doctors_numbers_stand_beside_the_return():
         "event/door": {"norm": 5.0, "novelty": 6.0},
         "event/key": {"norm": 7.0, "novelty": 8.0},
     }
-    grid = Grid(
-        "w", ("a",), (Entry("rnd+sm", (), "rnd+sm W8"), Entry("rnd+sm", (), "rnd+sm W9")), (1, 1)
-    )
+    entries = (Entry("rnd+sm", (), "rnd+sm W8"), Entry("rnd+sm", (), "rnd+sm W9"))
+    grid = Grid("w", ("a",), entries, (1, 1))
     result = Result(
-        "w", "rnd+sm W8", "a", 0, "default", 1, 1, 9.0, 0.0, "", [], "reduced", {"doctor": answer}
+        "w", "rnd+sm W8", "a", 0, "default", 1, 1, 9.0, 0.0, "", [], "reduced", {"doctor": numbers}
     )
     table = memory_table(Study("w", grid, "default", "reduced", [result]))
     named = [dict(zip(table.head, row, strict=True)) for row in table.rows]
     assert [row["method"] for row in named] == ["rnd, its norm", "rnd+sm W8"]
     assert [row["z first sight"] for row in named] == ["3.0", "4.0"]
     assert [row["z rarest event"] for row in named] == ["7.0", "8.0"]
-    assert [row["corr. with norm"] for row in named[:2]] == ["", "0.50"] and named[1][
-        "return"
-    ] == "9.0"
+    assert [row["corr. with norm"] for row in named] == ["", "0.50"]
+    assert named[1]["return"] == "9.0"
 
 
 def test_scores_normalised_by_humans_need_every_game():
     study = gather_of({})
     rows = {row[0]: row[1:] for row in human_table(study).rows}
-    assert rows["lwm+sm"] == ["97.0", "83.7", MISSING, MISSING] and rows["emi (prior)"][2:] == [
-        "",
-        "",
-    ]
+    assert rows["lwm+sm"] == ["97.0", "83.7", MISSING, MISSING]
+    assert rows["emi (prior)"][2:] == ["", ""]
     full = gather_of(dict(zip(grids.GAMES, grids.ATARI["lwm+sm"], strict=True)))
     rows = {row[0]: row[1:] for row in human_table(full).rows}
     assert rows["lwm+sm"] == ["97.0", "83.7", "97.0", "83.8"]
@@ -568,8 +722,6 @@ def test_scores_normalised_by_humans_need_every_game():
 
 def gather_of(scores):
     """A study of table-2 with these scores of lwm+sm."""
-    from surprise_memory.reproduce.report.gather import Result, Study
-
     results = [
         Result("table-2", "lwm+sm", env, 0, "paper", 1, 1, score, 0.0, "", [])
         for env, score in scores.items()
@@ -578,17 +730,12 @@ def gather_of(scores):
 
 
 def test_numbers_are_short():
-    assert [number(x) for x in (0.0, 0.123, -1.5, 48.31, 5187.0)] == [
-        "0.0",
-        "0.12",
-        "-1.50",
-        "48.3",
-        "5,187",
-    ]
+    values = (0.0, 0.123, -1.5, 48.31, 5187.0)
+    assert [number(x) for x in values] == ["0.0", "0.12", "-1.50", "48.3", "5,187"]
     assert Entry("rnd").name == "rnd" and Entry("rnd", (), "x").name == "x"
 
 
-# --- Ray --------------------------------------------------------------------------------------------------------------
+# --- Ray ------------------------------------------------------------------------------------------
 
 
 def test_on_ray_a_dead_machine_costs_nothing_and_the_tables_are_the_same(tmp_path, monkeypatch):
@@ -603,16 +750,11 @@ def test_on_ray_a_dead_machine_costs_nothing_and_the_tables_are_the_same(tmp_pat
     from surprise_memory.reproduce.ray_tune import run_ray
 
     monkeypatch.setitem(GRIDS, "tiny", TINY)
-    todo = {
-        engine: cells("tiny", "smoke", tmp_path / engine, seeds=3) for engine in ("local", "ray")
-    }
-    longer = {
-        e: [
-            dataclasses.replace(c, run=dataclasses.replace(c.run, steps=3_072, save_minutes=0.0))
-            for c in cs
-        ]
-        for e, cs in todo.items()
-    }
+    longer = {"local": [], "ray": []}
+    for engine, todo in longer.items():
+        for cell in cells("tiny", "smoke", tmp_path / engine, seeds=3):
+            run = dataclasses.replace(cell.run, steps=3_072, save_minutes=0.0)
+            todo.append(dataclasses.replace(cell, run=run))
     args = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=args)
     doomed = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
@@ -633,12 +775,10 @@ def test_on_ray_a_dead_machine_costs_nothing_and_the_tables_are_the_same(tmp_pat
         ray.shutdown()
         cluster.shutdown()
     assert failed == {}
-    assert run_local(longer["local"], 2, lambda board: None).failed == {}
+    assert run_local(longer["local"], 2, lambda progress: None).failed == {}
     for cell in longer["ray"]:
-        steps = [row["step"] for row in cells_module.RunDir(cell.path).rows()]
+        steps = [row["step"] for row in RunDir(cell.path).rows()]
         assert steps == sorted(set(steps)) and steps[-1] >= 3_072  # nothing twice, nothing left out
-    shown = [
-        [t.rows for study in gather(tmp_path / engine) for t in tables(study)]
-        for engine in ("local", "ray")
-    ]
-    assert shown[0] == shown[1]
+    (of_local,), _ = gather(tmp_path / "local")
+    (of_ray,), _ = gather(tmp_path / "ray")
+    assert [t.rows for t in tables(of_local)] == [t.rows for t in tables(of_ray)]

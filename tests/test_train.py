@@ -19,9 +19,10 @@ from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.training.checkpoint import read_checkpoint, restore
+from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.evaluate import evaluate
-from surprise_memory.training.loop import RunnerState, build, collect, train, warm_up
+from surprise_memory.training.loop import build, train, warm_up
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import RunDir
 
@@ -130,7 +131,7 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not b.done.exists()
-    reached = read_checkpoint(b)["loop"]["steps"]
+    reached = read_checkpoint(b)["runner"]["steps"]
     assert 0 < reached < 6400
     subprocess.run(
         command(*words, "--run-dir", str(tmp_path / "b"), "--resume"),
@@ -156,7 +157,7 @@ def test_ctrl_c_and_sigterm_save_first(tmp_path, how):
     _, said = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "saved at step" in said
-    assert read_checkpoint(out)["loop"]["steps"] >= 3 * 64
+    assert read_checkpoint(out)["runner"]["steps"] >= 3 * 64
 
 
 def test_envpool_resumes_everything_but_the_environments(tmp_path):
@@ -211,8 +212,8 @@ def test_evaluation_gives_every_environment_the_same_number_of_episodes():
     class Nobody:
         rng = torch.Generator()
 
-        def act(self, obs, first, memo, explore, greedy):
-            return torch.zeros(2), {}, memo
+        def act(self, obs, first, state, mode):
+            return torch.zeros(2), {}, state
 
     assert np.mean(evaluate(Nobody(), Uneven(), 8)) == 5.5
 
@@ -284,13 +285,13 @@ def test_a_random_agent_draws_every_action_alike_learns_nothing_and_resumes(tmp_
     from surprise_memory.agents.uniform import Uniform
 
     agent, obs = Uniform(spaces.Discrete(4, start=2), 0), torch.zeros(40_000, 3)
-    action, extras, memo = agent.act(obs, obs[:, 0], {})
+    action, extras, state = agent.act(obs, obs[:, 0], {}, "explore")
     assert (
-        extras == memo == {}
+        extras == state == {}
         and torch.bincount(action, minlength=6)[2:].sub(10_000).abs().max() < 400
     )  # 4.6 std
     assert torch.bincount(action)[:2].sum() == 0
-    box, _, _ = Uniform(spaces.Box(-1.0, 3.0, (2,)), 0).act(obs, obs[:, 0], {})
+    box, _, _ = Uniform(spaces.Box(-1.0, 3.0, (2,)), 0).act(obs, obs[:, 0], {}, "explore")
     assert (
         box.shape == (40_000, 2)
         and box.min() >= -1
@@ -301,7 +302,8 @@ def test_a_random_agent_draws_every_action_alike_learns_nothing_and_resumes(tmp_
         Uniform(spaces.Box(-np.inf, np.inf, (2,)))
     copy = Uniform(spaces.Discrete(4, start=2), 9)
     copy.load_state_dict(agent.state_dict())
-    assert torch.equal(agent.act(obs, obs[:, 0], {})[0], copy.act(obs, obs[:, 0], {})[0])
+    drawn, _, _ = agent.act(obs, obs[:, 0], {}, "sample")
+    assert torch.equal(drawn, copy.act(obs, obs[:, 0], {}, "greedy")[0])
     words = [
         "--agent",
         "random",

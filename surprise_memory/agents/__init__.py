@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from surprise_memory.agents.base import Agent, Mode, State
-from surprise_memory.agents.dqn import DQN, DQNConfig
-from surprise_memory.agents.ppo import PPO, PPOConfig
+from surprise_memory.agents.dqn import DQN
+from surprise_memory.agents.dqn_config import DQNConfig
+from surprise_memory.agents.ppo import PPO
+from surprise_memory.agents.ppo_config import PPOConfig
 from surprise_memory.agents.uniform import Uniform
 
 
@@ -16,23 +18,23 @@ class Entry(NamedTuple):
     about: str
 
 
+def _ppo(env: Any, run: Any, intrinsic: bool) -> PPO:
+    return PPO(env.obs_shape, env.action_space, run.ppo, intrinsic, run.seed)
+
+
 def _dqn(env: Any, run: Any, intrinsic: bool) -> DQN:
-    frame = env.frame_channels or env.obs_shape[0]
+    frame = env.newest_channels
     return DQN(env.obs_shape, env.action_space, env.num_envs, run.dqn, run.seed, frame)
 
 
+def _uniform(env: Any, run: Any, intrinsic: bool) -> Uniform:
+    return Uniform(env.action_space, run.seed)
+
+
 AGENTS = {
-    "ppo": Entry(
-        lambda env, run, intrinsic: PPO(
-            env.obs_shape, env.action_space, run.ppo, intrinsic, run.seed
-        ),
-        "two-headed PPO, on-policy",
-    ),
+    "ppo": Entry(_ppo, "two-headed PPO, on-policy"),
     "dqn": Entry(_dqn, "recurrent DQN, from replayed sequences"),
-    "random": Entry(
-        lambda env, run, intrinsic: Uniform(env.action_space, run.seed),
-        "uniform actions, learns nothing",
-    ),
+    "random": Entry(_uniform, "uniform actions, learns nothing"),
 }
 
 __all__ = [

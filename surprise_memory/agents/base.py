@@ -9,9 +9,8 @@ from surprise_memory.bonus import Carry, RolloutTrainer
 from surprise_memory.types import Chunk
 
 State = dict[str, Tensor]  # what an agent knows of the running episodes, (B, ...) each
-Mode = Literal[
-    "explore", "sample", "greedy"
-]  # while training, while evaluating, the likeliest action
+# How to act: as in training, as in evaluation, or always the likeliest action.
+Mode = Literal["explore", "sample", "greedy"]
 Learnt = tuple[Tensor | None, dict[str, float], Carry]  # bonus (T, B) that was paid, metrics, carry
 
 
@@ -27,17 +26,20 @@ class Agent:
     def act(
         self, obs: Tensor, first: Tensor, state: State, mode: Mode
     ) -> tuple[Tensor, State, State]:
-        """Actions (B,) or (B, A) for observations (B, *obs), columns to keep for learning, and the state after."""
+        """Actions (B,) or (B, A) for observations (B, *obs).
+
+        Also returns the columns to keep for learning, and the state after the step.
+        """
         raise NotImplementedError
 
     def observe_reward(
         self, state: State, action: Tensor, reward: Tensor, r_int: Tensor | None
     ) -> State:
-        """The state after an action's reward and bonus are known; only agents with a state are told."""
+        """The state once an action's reward and bonus are known; only for agents with a state."""
         return state
 
     def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
-        """Learn from one rollout, paid r_int (T, B); None where there is no bonus. Returns metrics."""
+        """Learn from one rollout with its bonus r_int (T, B), None without one. Returns metrics."""
         raise NotImplementedError
 
     def rollout_length(self, default: int) -> int:
@@ -51,7 +53,7 @@ class Agent:
         r_int, metrics, carry = bonus.train_on(chunk, carry)
         return r_int, metrics | self.update(chunk, r_int), carry
 
-    # --- before the first update -----------------------------------------------------------------
+    # --- before the first update ---
 
     def needs_warmup(self, bonus: Any) -> bool:
         """Whether rollouts of random actions are of any use."""
@@ -63,16 +65,16 @@ class Agent:
         return carry
 
     def after_warmup(self, bonus: Any) -> None:
-        """What is learnt once from all of them."""
+        """Learn once from all warm-up rollouts."""
 
     def rollouts_to_refill(self, steps: int, least: int) -> int:
-        """Rollouts to collect without learning, at least so many, when a run resumes at `steps`."""
+        """Rollouts to collect without learning when a run resumes at `steps`, at least `least`."""
         return 0
 
-    # --- state -----------------------------------------------------------------------------------
+    # --- state ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that lasts, but for what `buffer_state` holds."""
+        """Everything that lasts, except what `buffer_state` holds."""
         raise NotImplementedError
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Proximal policy optimisation with two value heads: one for the task's reward, one for the bonus (Burda et al., 2018)."""
+"""Proximal policy optimisation with two value heads, for task and bonus (Burda et al., 2018)."""
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,50 +9,11 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from surprise_memory.agents.base import Agent, Mode, State
-from surprise_memory.errors import UserError, require
+from surprise_memory.agents.ppo_config import PPOConfig, check_ppo
+from surprise_memory.errors import UserError
 from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal
 from surprise_memory.nn.returns import gae
 from surprise_memory.types import Chunk
-
-
-@dataclass(frozen=True)
-class PPOConfig:
-    """Two-headed PPO."""
-
-    lr: float = 3e-4
-    """Adam's rate."""
-    gamma_ext: float = 0.999
-    """Discount of the task's reward; its episodes end."""
-    gamma_int: float = 0.99
-    """Discount of the bonus."""
-    episodic_intrinsic: bool = False
-    """Whether the bonus's return ends with an episode; by default it flows on into the next."""
-    lam: float = 0.95
-    """GAE's lambda, both streams."""
-    ext_coef: float = 2.0
-    """Weight of the task's advantage; 0 trains on the bonus alone."""
-    int_coef: float = 1.0
-    """beta, weight of the bonus's advantage."""
-    reward_clip: float = 0.0
-    """Clip the task's reward at plus and minus this before learning; 0 is none, the paper has 1."""
-    clip: float = 0.2
-    """epsilon of the clipped ratio."""
-    entropy: float = 0.01
-    """Weight of the policy's entropy; the paper has 0.001."""
-    value_coef: float = 0.5
-    """Weight of the two value losses."""
-    epochs: int = 4
-    """Passes over a rollout."""
-    minibatches: int = 16
-    """Updates per pass (the tables' "minibatch size" is this number)."""
-    max_grad_norm: float = 0.5
-    """Gradient clipping; 0 is none, as in the paper."""
-    normalise_advantage: bool = True
-    """Whether each minibatch's mixed advantage is standardised; the paper does not."""
-    bootstrap_time_limits: bool = True
-    """Whether a time limit is followed by the value of the final observation; in the paper it is an end like any other."""
-    hidden: int = 256
-    """Width of the fully connected layers."""
 
 
 class Policy(nn.Module):
@@ -62,21 +23,21 @@ class Policy(nn.Module):
         super().__init__()
         if is_image(obs_shape):
             net, width = conv(obs_shape, nn.LeakyReLU)
-            self.trunk: nn.Module = nn.Sequential(
-                net, mlp([width, hidden, hidden], nn.ReLU), nn.ReLU()
-            )
+            layers = mlp([width, hidden, hidden], nn.ReLU)
+            self.trunk: nn.Module = nn.Sequential(net, layers, nn.ReLU())
         else:
-            self.trunk = nn.Sequential(
-                mlp([*obs_shape, hidden, hidden, hidden], nn.Tanh), nn.Tanh()
-            )
+            layers = mlp([*obs_shape, hidden, hidden, hidden], nn.Tanh)
+            self.trunk = nn.Sequential(layers, nn.Tanh())
+        self.log_std = None
         if isinstance(action_space, spaces.Discrete):
-            outputs, self.log_std = int(action_space.n), None
+            outputs = int(action_space.n)
         elif isinstance(action_space, spaces.Box) and len(action_space.shape) == 1:
             outputs = action_space.shape[0]
             self.log_std = nn.Parameter(torch.zeros(outputs))
         else:
             raise UserError(
-                f"PPO acts in Discrete and one-dimensional Box spaces, this environment has {action_space}."
+                "PPO acts in Discrete and one-dimensional Box spaces, this environment has "
+                f"{action_space}."
             )
         self.actor = orthogonal(nn.Linear(hidden, outputs), 0.01)
         self.critics = orthogonal(nn.Linear(hidden, 2), 0.01)
@@ -87,16 +48,17 @@ class Policy(nn.Module):
         values = self.critics(x)
         return self.actor(x), values[:, 0], values[:, 1]
 
-    def sample(self, head: Tensor, generator: torch.Generator, greedy: bool = False) -> Tensor:
+    def sample(self, head: Tensor, rng: torch.Generator, greedy: bool = False) -> Tensor:
         """Actions (K,) or (K, A)."""
         noise = torch.empty_like(head)
-        if self.log_std is None:  # Gumbel's trick: one draw per logit, no normalisation
-            return (
-                head.argmax(1)
-                if greedy
-                else (head - noise.exponential_(generator=generator).log()).argmax(1)
-            )
-        return head if greedy else head + self.log_std.exp() * noise.normal_(generator=generator)
+        if self.log_std is None:
+            if greedy:
+                return head.argmax(1)
+            # Gumbel's trick: one draw per logit, no normalisation.
+            return (head - noise.exponential_(generator=rng).log()).argmax(1)
+        if greedy:
+            return head
+        return head + self.log_std.exp() * noise.normal_(generator=rng)
 
     def log_prob(self, head: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """(log pi(a), entropy), both (K,)."""
@@ -118,23 +80,9 @@ class PPO(Agent):
         intrinsic: bool,
         seed: int = 0,
     ) -> None:
-        c = config
-        for name, gamma in (("gamma_ext", c.gamma_ext), ("gamma_int", c.gamma_int), ("lam", c.lam)):
-            require(0 <= gamma <= 1, f"ppo.{name}", gamma, "in [0, 1]")
-        require(c.lr > 0 and c.clip > 0, "ppo.lr, ppo.clip", (c.lr, c.clip), "above 0")
-        require(
-            c.epochs >= 1 and c.minibatches >= 1,
-            "ppo.epochs, ppo.minibatches",
-            (c.epochs, c.minibatches),
-            "at least 1",
-        )
-        require(
-            c.ext_coef != 0 or intrinsic,
-            "ppo.ext_coef",
-            c.ext_coef,
-            "above 0 where there is no bonus: nothing is left to learn",
-        )
-        self.config, self.intrinsic = config, intrinsic
+        check_ppo(config, intrinsic)
+        self.config = config
+        self.intrinsic = intrinsic
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.policy = Policy(obs_shape, action_space, config.hidden)
@@ -156,31 +104,27 @@ class PPO(Agent):
     @torch.no_grad()
     def advantages(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, Tensor]:
         """The mixed advantage and each head's target, all (T, B)."""
-        c, extras = self.config, chunk.extras
+        c = self.config
+        valid = chunk.valid
         _, last_ext, last_int = self.policy(_as_input(chunk.next_obs[-1]))
-        no_end = torch.zeros_like(chunk.done)
-        end_value = self._time_limit_values(chunk) if c.bootstrap_time_limits else None
-        reward = (
-            chunk.reward.clamp(-c.reward_clip, c.reward_clip) if c.reward_clip else chunk.reward
-        )
-        adv = gae(
-            reward,
-            extras["v_ext"],
-            last_ext,
-            chunk.done,
-            chunk.valid,
-            c.gamma_ext,
-            c.lam,
-            end_value,
-        )
-        targets = {"ext": adv + extras["v_ext"]}
-        mixed = c.ext_coef * adv
+        end_value = None
+        if c.bootstrap_time_limits:
+            end_value = self._time_limit_values(chunk)
+        reward = chunk.reward
+        if c.reward_clip:
+            reward = reward.clamp(-c.reward_clip, c.reward_clip)
+        v_ext = chunk.extras["v_ext"]
+        adv = gae(reward, v_ext, last_ext, chunk.done, valid, c.gamma_ext, c.lam, end_value)
+        columns = {"advantage": c.ext_coef * adv, "ext": adv + v_ext}
         if r_int is not None:
-            ends = chunk.done if c.episodic_intrinsic else no_end
-            adv = gae(r_int, extras["v_int"], last_int, ends, chunk.valid, c.gamma_int, c.lam)
-            targets["int"] = adv + extras["v_int"]
-            mixed = mixed + c.int_coef * adv
-        return {"advantage": mixed} | targets
+            ends = torch.zeros_like(chunk.done)
+            if c.episodic_intrinsic:
+                ends = chunk.done
+            v_int = chunk.extras["v_int"]
+            adv = gae(r_int, v_int, last_int, ends, valid, c.gamma_int, c.lam)
+            columns["int"] = adv + v_int
+            columns["advantage"] = columns["advantage"] + c.int_coef * adv
+        return columns
 
     def _time_limit_values(self, chunk: Chunk) -> Tensor:
         """v_ext of the final observation where a time limit cut the episode, else 0: (T, B)."""
@@ -192,30 +136,32 @@ class PPO(Agent):
 
     def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped surrogate, two value errors and the entropy on a minibatch of K rows."""
-        c, advantage = self.config, batch["advantage"]
+        c = self.config
+        advantage = batch["advantage"]
         head, v_ext, v_int = self.policy(_as_input(batch["obs"]))
         log_prob, entropy = self.policy.log_prob(head, batch["action"])
         if c.normalise_advantage and len(advantage) > 1:
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         log_ratio = log_prob - batch["log_prob"]
         ratio = log_ratio.exp()
-        surrogate = torch.min(
-            ratio * advantage, ratio.clamp(1 - c.clip, 1 + c.clip) * advantage
-        ).mean()
-        used = (
-            {"ext": v_ext} if c.ext_coef else {}
-        )  # without weight the task's reward must not shape the trunk, either
-        used |= {"int": v_int} if self.intrinsic else {}
-        value = torch.stack([(v - batch[name]).square().mean() for name, v in used.items()]).sum()
+        clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
+        surrogate = torch.min(ratio * advantage, clipped * advantage).mean()
+        errors = []
+        if c.ext_coef:  # without weight, the task's reward must not shape the trunk either
+            errors.append((v_ext - batch["ext"]).square().mean())
+        if self.intrinsic:
+            errors.append((v_int - batch["int"]).square().mean())
+        value = torch.stack(errors).sum()
         loss = -surrogate + c.value_coef * value - c.entropy * entropy.mean()
         with torch.no_grad():
-            kl, clipped = (
-                (ratio - 1 - log_ratio).mean(),
-                ((ratio - 1).abs() > c.clip).float().mean(),
-            )
-        return loss, {
-            "policy_loss": -surrogate, "value_loss": value, "entropy": entropy.mean(), "approx_kl": kl, "clipfrac": clipped,
-        }  # fmt: skip
+            report = {
+                "policy_loss": -surrogate,
+                "value_loss": value,
+                "entropy": entropy.mean(),
+                "approx_kl": (ratio - 1 - log_ratio).mean(),
+                "clipfrac": ((ratio - 1).abs() > c.clip).float().mean(),
+            }
+        return loss, report
 
     def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
         """Learn from one rollout; r_int (T, B) is the scaled bonus, None for plain PPO."""
@@ -223,15 +169,14 @@ class PPO(Agent):
         columns = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.extras["log_prob"]}
         columns |= self.advantages(chunk, r_int)
         flat = {name: column.flatten(0, 1) for name, column in columns.items()}
-        rows, c, report = chunk.valid_rows(), self.config, dict[str, Tensor]()
+        c = self.config
+        rows = chunk.valid_rows()
+        number = min(c.minibatches, max(1, len(rows)))
+        report: dict[str, Tensor] = {}
         for _ in range(c.epochs):
             order = rows[torch.randperm(len(rows), generator=self.rng)]
-            shuffled = [
-                column[order].tensor_split(min(c.minibatches, max(1, len(rows))))
-                for column in flat.values()
-            ]
-            for batch in zip(*shuffled, strict=True):  # views
-                loss, report = self.loss(dict(zip(flat, batch, strict=True)))
+            for batch in minibatches(flat, order, number):
+                loss, report = self.loss(batch)
                 self.optimiser.zero_grad()
                 loss.backward()
                 if c.max_grad_norm:
@@ -241,18 +186,31 @@ class PPO(Agent):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that lasts."""
-        parts = {"policy": self.policy.state_dict(), "optimiser": self.optimiser.state_dict()}
-        return parts | {"rng": self.rng.get_state()}
+        return {
+            "policy": self.policy.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "rng": self.rng.get_state(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.policy.load_state_dict(state["policy"])
-        self.optimiser.load_state_dict(
-            copy.deepcopy(state["optimiser"])
-        )  # torch would share the moments
+        # A copy, because torch would share the moments.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.set_state(state["rng"])
+
+
+def minibatches(
+    columns: dict[str, Tensor], rows: Tensor, number: int
+) -> Iterator[dict[str, Tensor]]:
+    """Some rows of each column, in `number` parts: views of one shuffled copy."""
+    parts = {name: column[rows].tensor_split(number) for name, column in columns.items()}
+    for i in range(number):
+        yield {name: part[i] for name, part in parts.items()}
 
 
 def _as_input(obs: Tensor) -> Tensor:
     """Bytes stay bytes until the convolution scales them; everything else becomes float32."""
-    return obs if obs.dtype == torch.uint8 else obs.float()
+    if obs.dtype == torch.uint8:
+        return obs
+    return obs.float()

@@ -16,18 +16,18 @@ class Uniform(Agent):
 
     def __init__(self, action_space: Space[Any], seed: int = 0) -> None:
         if isinstance(action_space, spaces.Box):
-            self.low, self.high = (
-                torch.as_tensor(action_space.low),
-                torch.as_tensor(action_space.high),
-            )
+            self.low = torch.as_tensor(action_space.low)
+            self.high = torch.as_tensor(action_space.high)
             bounded = bool((self.high - self.low).isfinite().all())
         else:
             bounded = isinstance(action_space, spaces.Discrete)
         if not bounded:
             raise UserError(
-                f"A random agent acts in Discrete and bounded Box spaces, this environment has {action_space}."
+                "A random agent acts in Discrete and bounded Box spaces, this environment has "
+                f"{action_space}."
             )
-        self.space, self.rng = action_space, torch.Generator().manual_seed(seed)
+        self.space = action_space
+        self.rng = torch.Generator().manual_seed(seed)
 
     def act(
         self, obs: Tensor, first: Tensor, state: State, mode: Mode

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from surprise_memory.errors import one_of, require
+from surprise_memory.errors import UserError, one_of, require
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.nn.nets import LOSSES
 from surprise_memory.registry import OPTIONS
@@ -35,17 +35,17 @@ class BonusConfig:
     obs_norm: str = "whiten"
     """How the generator sees observations: whiten (running mean and std, clipped at 5) or scale."""
     obs_scale: float = 0.3
-    """The factor of obs_norm = scale."""
+    """Factor of obs_norm = scale."""
     power: int = 1
-    """The reward is |v|^power: 1 in the paper, 2 in most code. The same with and without a memory."""
+    """Power p of the reward |v|^p, also without a memory: 1 in the paper, 2 in most code."""
     loss: str = "squared"
-    """The generator's loss: norm (as printed) or squared."""
+    """Generator's loss: norm (as printed) or squared."""
     scale_by: str = "reward"
-    """What the scale is measured on: reward (what is paid) or novelty (|v|^power, before the stages)."""
+    """What the scale is measured on: reward (as paid) or novelty (|v|^power, before the stages)."""
     gamma: float = 0.99
     """Discount of the return whose std scales the reward."""
     scale_momentum: float | None = 0.9
-    """Window of that std and of NGU's statistics: 0.9 is about ten rollouts, None the whole past."""
+    """Window of that std and of NGU's statistics: 0.9 is ten rollouts, None the whole past."""
     lr: float = 1e-4
     """Learning rate of the generator."""
     memory_lr: float = 1e-3
@@ -55,17 +55,17 @@ class BonusConfig:
     minibatches: int = 16
     """Updates per pass."""
     proportion: float = 0.25
-    """Share of a rollout drawn in each pass."""
+    """Share of a rollout that is drawn in each pass."""
 
 
 def check_config(c: BonusConfig) -> None:
     """Refuse numbers that cannot be."""
     require(c.power in (1, 2), "power", c.power, "1 or 2")
     require(0 < c.proportion <= 1, "proportion", c.proportion, "above 0 and at most 1")
-    for name in ("epochs", "minibatches"):
-        require(getattr(c, name) >= 1, name, getattr(c, name), "at least 1")
-    for name in ("lr", "memory_lr"):
-        require(getattr(c, name) > 0, name, getattr(c, name), "above 0")
+    require(c.epochs >= 1, "epochs", c.epochs, "at least 1")
+    require(c.minibatches >= 1, "minibatches", c.minibatches, "at least 1")
+    require(c.lr > 0, "lr", c.lr, "above 0")
+    require(c.memory_lr > 0, "memory_lr", c.memory_lr, "above 0")
     one_of(c.loss, LOSSES, "loss")
     one_of(c.scale_by, ("reward", "novelty"), "scale_by")
 
@@ -79,6 +79,11 @@ def config_type() -> type[BonusConfig]:
         return BonusConfig
     key = tuple(OPTIONS.items())
     if key not in _EXTENDED:
+        for f in dataclasses.fields(BonusConfig):
+            if f.name in OPTIONS:
+                raise UserError(
+                    f"There is an option '{f.name}' already: register your part by another name."
+                )
         added = [(name, kind, field(default_factory=kind)) for name, kind in OPTIONS.items()]
         made = dataclasses.make_dataclass("BonusConfig", added, bases=(BonusConfig,), frozen=True)
         _EXTENDED[key] = made

@@ -28,11 +28,16 @@ def split_method(method: str) -> Method:
 def backbone(method: str) -> str:
     """The agent that a method was made for: ppo, or dqn."""
     surprise = split_method(method).surprise
-    return SURPRISES[surprise].agent if surprise in SURPRISES else "ppo"
+    if surprise in SURPRISES:
+        return SURPRISES[surprise].agent
+    return "ppo"
 
 
 def methods() -> dict[str, str]:
-    """Every generator alone and with every memory, and a line about each. Stages can be added to all."""
+    """Every generator alone and with every memory, with a line about each.
+
+    Stages can be added to all of them.
+    """
     table = {"none": "no bonus: plain PPO, or plain recurrent DQN with --agent dqn"}
     for surprise, entry in SURPRISES.items():
         table[surprise] = entry.about
@@ -46,6 +51,9 @@ def methods() -> dict[str, str]:
 
 def check_method(method: str) -> None:
     """Refuse a method that does not exist."""
+    for name in MEMORIES:
+        if name in STAGES:
+            raise UserError(f"'{name}' names a memory and a stage: register yours by another name.")
     surprise, memory, stages = split_method(method)
     base = surprise if memory == "none" else f"{surprise}+{memory}"
     cure = " `surprise-memory methods` lists them all."
@@ -55,7 +63,9 @@ def check_method(method: str) -> None:
         raise UserError(
             f"'{method}' has no bonus that a stage could change: name a generator first."
         )
-    own = SURPRISES[surprise].stages if surprise in SURPRISES else ()
+    own: tuple[str, ...] = ()
+    if surprise in SURPRISES:
+        own = SURPRISES[surprise].stages
     for i, stage in enumerate(stages):
         if stage not in STAGES:
             raise UserError(unknown(stage, list(STAGES), "stage") + cure)

@@ -2,17 +2,16 @@
 
     observations -> obs_norm -> surprise: u -> memory: v -> |v|^p -> stage -> ... -> raw reward
 
-| symbol | shape     | meaning                                                            | paper       |
-|--------|-----------|--------------------------------------------------------------------|-------------|
-| u      | (T, B, n) | surprise: what the generator predicted minus what it saw           | equation 1  |
-| u^e    | (T, B, n) | what the episodic memory M recalls when it is asked for u          | section 2.3 |
-| q      | (T, B,2n) | [u^e, u], the query to the autoencoder W                           | section 2.3 |
-| v      | (T, B,2n) | W(q) - q, what the memory cannot reconstruct                       | equation 4  |
-| e      | (T, B)    | |v|^power, the reward before the first stage                       |             |
+| symbol | shape      | meaning                                                   | paper       |
+|--------|------------|-----------------------------------------------------------|-------------|
+| u      | (T, B, n)  | surprise: what the generator predicted minus what it saw  | equation 1  |
+| u^e    | (T, B, n)  | what the episodic memory M recalls when it is asked for u | section 2.3 |
+| q      | (T, B, 2n) | [u^e, u], the query to the autoencoder W                  | section 2.3 |
+| v      | (T, B, 2n) | W(q) - q, what the memory cannot reconstruct              | equation 4  |
+| e      | (T, B)     | |v|^power, the reward before the first stage              |             |
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,7 +20,8 @@ from torch import Tensor, nn
 from torch.linalg import vector_norm
 
 from surprise_memory.bonus.config import BonusConfig, check_config, complete
-from surprise_memory.bonus.methods import check_method, split_method
+from surprise_memory.bonus.methods import Method, check_method, split_method
+from surprise_memory.bonus.trace import Carry, Columns, StageTrace, Trace, merge, prepare, take
 from surprise_memory.errors import UserError, choose
 from surprise_memory.memory import MEMORIES
 from surprise_memory.nn.actions import Actions
@@ -31,53 +31,14 @@ from surprise_memory.stages import STAGES, Stage, Steps
 from surprise_memory.surprise import SURPRISES, Surprise
 from surprise_memory.types import Chunk
 
-Columns = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Carry:
-    """What lasts between the steps of an episode, part by part; None for a part without a state."""
-
-    surprise: Any
-    memory: Any
-    stages: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StageTrace:
-    """What a stage was given and what it wrote down."""
-
-    inputs: Columns  # flattened (T*B, ...)
-    record: Columns  # (T, B, ...)
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What a bonus saw on a chunk: everything that metrics, pictures and training need."""
-
-    u: Tensor
-    q: Tensor
-    v: Tensor
-    e: Tensor
-    inputs: Columns  # of the generator, flattened (T*B, ...)
-    log: Any  # of the memory
-    stages: dict[str, StageTrace]
-
-    @property
-    def surprise_norm(self) -> Tensor:
-        """|u| (T, B), what the generator alone would pay."""
-        norm: Tensor = vector_norm(self.u, dim=-1)
-        return norm
-
-    @property
-    def novelty(self) -> Tensor:
-        """|v| (T, B), what the memory leaves of it."""
-        norm: Tensor = vector_norm(self.v, dim=-1)
-        return norm
+IDLE_CORRELATION = 0.98  # of novelty with the surprise norm; above it the memory changes nothing
 
 
 class BonusModel(nn.Module):
-    """The parts of a bonus. All that lasts is in its state_dict; what episodes leave behind is in the carry."""
+    """The parts of a bonus.
+
+    All that lasts is in its state_dict; what belongs to running episodes is in the carry.
+    """
 
     surprise: Surprise
 
@@ -92,35 +53,49 @@ class BonusModel(nn.Module):
         super().__init__()
         check_method(method)
         check_config(config)
-        c = self.config = complete(config)
-        name = split_method(method)
+        c = complete(config)
+        self.config = c
         shape = self._setup_frame(tuple(obs_shape))
-        entry = SURPRISES[name.surprise]
         with torch.random.fork_rng(devices=[]):  # our draws never shift the caller's stream
             torch.manual_seed(seed)
-            self.surprise = entry.make(shape, action_space, c)
-            stages = {s: STAGES[s].make(shape, action_space, c) for s in entry.stages}
-            self.memory = MEMORIES[name.memory].make(self.surprise.n, c)
-            stages |= {s: STAGES[s].make(shape, action_space, c) for s in name.stages}
-        self.stages = nn.ModuleDict(stages)
-        self.asks_memory = any(stage.asks_memory for stage in stages.values())
-        if (
-            self.asks_memory
-            and self.memory.if_remembered(torch.zeros(1, 1, self.surprise.n)) is None
-        ):
-            raise UserError(
-                f"'{method}' has a stage that asks what remembering would save: only the memory sm "
-                "with project_back can tell."
-            )
+            self._build(split_method(method), shape, action_space)
+        self.asks_memory = any(stage.asks_memory for _, stage in self.stage_items())
+        if self.asks_memory:
+            self._check_memory_can_tell(method)
         self.power = self.memory.power or self.surprise.power or c.power
-        self.uses = set(self.surprise.uses).union(*(stage.uses for stage in stages.values()))
-        self.actions = Actions(action_space) if "action" in self.uses else None
+        self.uses = set(self.surprise.uses)
+        for _, stage in self.stage_items():
+            self.uses |= set(stage.uses)
+        self.actions = None
+        if "action" in self.uses:
+            self.actions = Actions(action_space)
         norms: dict[str, ObsWhitener | ObsScale] = {
             "whiten": ObsWhitener(shape),
             "scale": ObsScale(c.obs_scale),
             "bytes": ObsScale(1 / 128, -1.0),
         }
         self.obs_norm = choose(norms, self.surprise.obs_norm or c.obs_norm, "obs_norm")
+
+    def _build(self, name: Method, shape: tuple[int, ...], action_space: Space[Any] | None) -> None:
+        """The parts, in an order that a seed's weights depend on."""
+        c = self.config
+        entry = SURPRISES[name.surprise]
+        self.surprise = entry.make(shape, action_space, c)
+        stages: dict[str, nn.Module] = {}
+        for stage in entry.stages:
+            stages[stage] = STAGES[stage].make(shape, action_space, c)
+        self.memory = MEMORIES[name.memory].make(self.surprise.n, c)
+        for stage in name.stages:
+            stages[stage] = STAGES[stage].make(shape, action_space, c)
+        self.stages = Stages(stages)
+
+    def _check_memory_can_tell(self, method: str) -> None:
+        """Refuse a stage that asks what this memory does not know."""
+        if self.memory.if_remembered(torch.zeros(1, 1, self.surprise.n)) is None:
+            raise UserError(
+                f"'{method}' has a stage that asks what remembering would save: only the memory sm "
+                "with project_back can tell."
+            )
 
     def _setup_frame(self, obs_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Images are seen as their newest frame in grey; returns the shape of what is seen."""
@@ -137,7 +112,7 @@ class BonusModel(nn.Module):
         items: Any = self.stages.items()
         return list(items)
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- asking ---
 
     def start(self, num_envs: int) -> Carry:
         """The carry before the first step: empty memories."""
@@ -152,7 +127,8 @@ class BonusModel(nn.Module):
     @torch.no_grad()
     def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
         """The raw reward (T, B) of a chunk, the trace behind it, and the carry after it."""
-        first, valid = chunk.first, chunk.valid
+        first = chunk.first
+        valid = chunk.valid
         pieces = self._pieces(chunk)
         inputs = prepare(self.surprise, pieces)
         inputs, after = self.surprise.unroll(inputs, first, valid, carry.surprise)
@@ -161,16 +137,18 @@ class BonusModel(nn.Module):
         v, q, log, remembered = self.memory(u, first, valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
         steps = Steps(first, valid, u, v, e, self._e_if_remembered(u))
-        reward, carries, traces = e, dict[str, Any](), dict[str, StageTrace]()
+        reward = e
+        carries = {}
+        traces = {}
         for name, stage in self.stage_items():
             given = prepare(stage, pieces)
             reward, record, carries[name] = stage(reward, given, steps, carry.stages[name])
             traces[name] = StageTrace(given, record)
-        trace = Trace(u, q, v, e, inputs, log, traces)
+        trace = Trace(u=u, q=q, v=v, e=e, inputs=inputs, log=log, stages=traces)
         return torch.where(valid, reward, 0.0), trace, Carry(after, remembered, carries)
 
     def _e_if_remembered(self, u: Tensor) -> Tensor | None:
-        """e if M held each surprise already, where a stage asks for it."""
+        """The e (T, B) if M held each surprise already, where a stage asks for it."""
         if not self.asks_memory:
             return None
         v = self.memory.if_remembered(u)
@@ -195,7 +173,7 @@ class BonusModel(nn.Module):
                 seen[name] = self.obs_norm(self.frame(column[rows]))
         return seen
 
-    # --- learning, by those who own an optimiser --------------------------------------------------
+    # --- learning, for trainers, which own an optimiser ---
 
     def losses(
         self,
@@ -205,10 +183,11 @@ class BonusModel(nn.Module):
         weight: Tensor | None = None,
         sequences: Chunk | None = None,
     ) -> dict[str, Tensor]:
-        """L_SG, L_M, L_W and the stages' losses on flattened steps (K,) that happened, each counting `weight` (K,).
+        """L_SG, L_M, L_W and the stages' losses on flattened steps (K,) that happened.
 
-        Today's weights, the memories of back then. `sequences` is the chunk of replayed sequences
-        that the steps belong to, for generators that train through time.
+        Each step counts `weight` (K,). The weights are today's, the memories those of back then.
+        `sequences` is the chunk of replayed sequences that the steps belong to, for generators that
+        train through time.
         """
         c = self.config
         if sequences is None:
@@ -241,15 +220,17 @@ class BonusModel(nn.Module):
     def metrics(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
         """What tells whether a bonus is alive and whether its memory does anything.
 
-        `novelty_norm_corr` and `energy_left` near 1 mean an idle memory: novelty is the norm under
+        `novelty_norm_corr` and `energy_left` near 1 mean an idle memory: novelty is the norm by
         another name.
         """
         valid = chunk.valid
-        norm, novelty = trace.surprise_norm[valid], trace.novelty[valid]
+        norm = trace.surprise_norm[valid]
+        novelty = trace.novelty[valid]
+        correlation = torch.corrcoef(torch.stack([norm, novelty]))[0, 1]
         report: dict[str, Any] = {
             "surprise_norm": norm.mean(),
             "novelty": novelty.mean(),
-            "novelty_norm_corr": torch.corrcoef(torch.stack([norm, novelty]))[0, 1].nan_to_num(1.0),
+            "novelty_norm_corr": correlation.nan_to_num(1.0),
         }
         for name, stage in self.stage_items():
             for column in stage.logged:
@@ -258,32 +239,20 @@ class BonusModel(nn.Module):
         return {name: float(value) for name, value in report.items()}
 
 
-def prepare(part: Surprise | Stage, pieces: list[Columns]) -> Columns:
-    """A part's inputs (T*B, ...), from the columns that it uses."""
-    prepared = [part.prepare({name: piece[name] for name in part.uses}) for piece in pieces]
-    return {name: torch.cat([piece[name] for piece in prepared]) for name in prepared[0]}
+class Stages(nn.ModuleDict):
+    """Stages by name, also by names that torch's modules have a method of, such as `half`."""
 
-
-def take(columns: Columns, rows: Tensor) -> Columns:
-    """Some rows of each column."""
-    return {name: column[rows] for name, column in columns.items()}
-
-
-def merge(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """All losses in one table; two of one name would hide each other."""
-    losses: dict[str, Tensor] = {}
-    for more in found:
-        twice = losses.keys() & more.keys()
-        if twice:
-            raise ValueError(
-                f"Two parts of this bonus have a loss named '{twice.pop()}': rename one."
-            )
-        losses |= more
-    return losses
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Without torch's refusal of such names: a stage is never asked for as an attribute."""
+        assert module is not None
+        self._modules[name] = module
 
 
 def last_frame(obs: Tensor) -> Tensor:
-    """Images (..., C, H, W) to their newest frame in grey (..., 1, H, W); 3 channels, or stacks of 3, are RGB."""
+    """Images (..., C, H, W) to their newest frame in grey (..., 1, H, W).
+
+    3 channels, or stacks of 3, are RGB.
+    """
     channels = obs.shape[-3]
     if channels % 3:
         return obs[..., -1:, :, :].float()

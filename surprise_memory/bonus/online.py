@@ -8,8 +8,8 @@ from gymnasium import Space
 from torch import Tensor
 
 from surprise_memory.bonus.config import BonusConfig
-from surprise_memory.bonus.model import Carry
 from surprise_memory.bonus.rollout import RolloutTrainer
+from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError
 from surprise_memory.types import Chunk, rebuild
 
@@ -19,8 +19,8 @@ WARMUP_UPDATES = 2  # before `step` pays: one learns what is ordinary, one finds
 class Bonus(RolloutTrainer):
     """An intrinsic reward in five lines. Everything that lasts is in `state_dict()`.
 
-    `method` is generator[+memory][+stage], such as 'rnd+sm'; observations are vectors (k,) or images
-    (C, H, W). `action_space` is that of one environment; parts that model actions need it.
+    `method` is generator[+memory][+stage], such as 'rnd+sm'. Observations are vectors (k,) or
+    images (C, H, W). `action_space` is that of one environment; parts that model actions need it.
 
     >>> import torch
     >>> from surprise_memory import Bonus
@@ -47,10 +47,11 @@ class Bonus(RolloutTrainer):
         self.steps = StepBuffer()
 
     def step(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any = None) -> Tensor:
-        """The reward (B,) of one vector step. `next_obs` is the true successor, also where `done` is True.
+        """The reward (B,) of one vector step.
 
-        Nothing is paid before the second `update`: the first is a warm-up, the second finds the
-        reward's scale. With Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
+        `next_obs` is the true successor, also where `done` is True. Nothing is paid before the
+        second `update`: the first is a warm-up, the second finds the reward's scale. With
+        Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
         """
         if self.steps.empty:
             self.steps.begin(self.num_envs, self.start())
@@ -68,13 +69,13 @@ class Bonus(RolloutTrainer):
                 "Bonus.update() was called before any Bonus.step(): there is nothing to learn from."
             )
         warmup = bool(self.updates == 0)
-        chunk, carry = self.steps.chunk(), self.steps.initial_carry
-        _, report, carry = self.train_on(chunk, carry, warmup)
+        chunk = self.steps.chunk()
+        _, report, carry = self.train_on(chunk, self.steps.initial_carry, warmup)
         self.steps.next_rollout(carry)
         return report
 
     def reset(self) -> None:
-        """Give the running episodes up: the next step is the first of new ones."""
+        """Abandon the running episodes: the next step is the first of new ones."""
         self.steps.reset()
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -88,7 +89,7 @@ class Bonus(RolloutTrainer):
 
 
 class StepBuffer:
-    """Single vector steps on their way to becoming a rollout, and the carry of the running episodes."""
+    """Collects vector steps into a rollout, and holds the carry of the running episodes."""
 
     carry: Carry  # after the newest row
     initial_carry: Carry  # before the first row
@@ -108,7 +109,7 @@ class StepBuffer:
         self.carry = self.initial_carry = carry
 
     def add(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any) -> Chunk:
-        """One vector step as a chunk of T = 1, kept. Copies, since many loops reuse their arrays."""
+        """Keep one vector step as a chunk of T = 1. Copies, since many loops reuse their arrays."""
         assert self.first is not None
         ended = torch.as_tensor(done, dtype=torch.bool).clone()
         happened = torch.ones_like(ended)
@@ -126,7 +127,7 @@ class StepBuffer:
             valid=happened[None],
             extras={},
         )
-        # After an end comes a first; a row that never happened stands between them and hands `first` on.
+        # `first` follows an end, and it stays set over a row that never happened.
         self.first = ended | ~happened
         self.rows.append(row)
         return row
@@ -161,7 +162,8 @@ class StepBuffer:
 
     def load_state_dict(self, state: dict[str, Any] | None, empty: Carry) -> None:
         """The other half of state_dict; `empty` is a carry to put the saved values into."""
-        self.rows, self.first = [], None
+        self.rows = []
+        self.first = None
         if state is None:
             return
         self.rows = [Chunk(**row, extras={}) for row in state["rows"]]

@@ -1,18 +1,18 @@
-"""A bonus that trains on replayed sequences: the reward is recomputed with today's weights whenever they are drawn."""
+"""A bonus that trains on replayed sequences, and pays them with today's weights."""
 
 from torch import Tensor
 
-from surprise_memory.bonus.model import Carry
+from surprise_memory.bonus.trace import Carry
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.nn.normalise import Standardiser
 from surprise_memory.types import Chunk
 
 
 class ReplayTrainer(Trainer):
-    """The same parts, asked and trained by sequence; M is rebuilt inside each, beginning empty.
+    """The same parts, asked and trained by sequence. M is rebuilt in each, and begins empty.
 
-    While acting, `bonus(row, carry)` follows the running episodes as always. `update_stats` takes
-    what was collected into the statistics, `train_on` a drawn batch into everything else.
+    While acting, `bonus(row, carry)` follows the running episodes as always. `update_stats` updates
+    the statistics from what was collected, `train_on` everything else from a drawn batch.
     """
 
     def make_scaler(self) -> Standardiser:
@@ -20,7 +20,7 @@ class ReplayTrainer(Trainer):
         return Standardiser()
 
     def update_stats(self, chunk: Chunk, carry: Carry) -> Carry:
-        """Take what was collected into the observations' statistics and into what lasts of a memory."""
+        """Take what was collected into the observations' statistics and a memory's content."""
         self.model.update_obs_norm(chunk)
         return self.model.commit(None, chunk.valid, carry)
 
@@ -41,7 +41,9 @@ class ReplayTrainer(Trainer):
         self.optimise(losses)
         self.model.update_stages(trace, chunk.valid, warmup)
         if not warmup:
-            measured = trace.e if self.config.scale_by == "novelty" else raw
+            measured = raw
+            if self.config.scale_by == "novelty":
+                measured = trace.e
             self.scaler.update(measured[chunk.valid])
         self.updates += 1
         reward = self.reward(raw).where(chunk.valid, 0.0)
@@ -53,7 +55,8 @@ class ReplayTrainer(Trainer):
         if len(a) < 2:
             return {}
         model = self.model
-        a, b = model.obs_norm(model.frame(a)), model.obs_norm(model.frame(b))
+        a = model.obs_norm(model.frame(a))
+        b = model.obs_norm(model.frame(b))
         loss = model.surprise.pair_loss(a, b, self.rng)
         self.optimise({"pairs": loss})
         return {"losses/pairs": loss.item()}

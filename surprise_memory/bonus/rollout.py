@@ -1,9 +1,9 @@
-"""A bonus that trains on rollouts, each used once: for PPO and for other people's on-policy loops."""
+"""A bonus that trains on rollouts, each used once: for PPO and other on-policy loops."""
 
 import torch
 from torch import Tensor
 
-from surprise_memory.bonus.model import Carry, Trace
+from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.errors import UserError
 from surprise_memory.nn.normalise import RewardScaler
@@ -23,16 +23,18 @@ class RolloutTrainer(Trainer):
     def train_on(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Paid:
         """Pay a rollout and learn from it; the one place where anything moves.
 
-        The order: reward with the statistics of the rollout before; the scale takes it in; the
-        networks train; the other statistics take it in. In a warm-up (random policy) the observations'
-        statistics come first and the scale learns nothing: untrained surprises are 10 to 10,000 times
-        too large, and it forgets slowly.
+        The order: the rollout is paid with the statistics from before it, then the scale is
+        updated, then the networks train, then the other statistics are updated. In a warm-up
+        (random policy) the observations' statistics come first, and the scale is left alone:
+        untrained surprises are 10 to 10,000 times too large, and it forgets slowly.
         """
-        if chunk.shape[1] != self.num_envs:
+        B = chunk.shape[1]
+        if self.num_envs != B:
             raise UserError(
-                f"This bonus was made for {self.num_envs} environments, the chunk has {chunk.shape[1]}."
+                f"This bonus was made for {self.num_envs} environments, the chunk has {B}."
             )
-        model, valid = self.model, chunk.valid
+        model = self.model
+        valid = chunk.valid
         knows_nothing = bool(self.updates == 0)
         if warmup or knows_nothing:
             model.update_obs_norm(chunk)
@@ -40,7 +42,9 @@ class RolloutTrainer(Trainer):
         if knows_nothing:  # statistics start from what they are about to judge
             model.update_stages(trace, valid, warmup)
             raw, trace, after = self(chunk, carry)
-        measured = trace.e if self.config.scale_by == "novelty" else raw
+        measured = raw
+        if self.config.scale_by == "novelty":
+            measured = trace.e
         self.scaler.update(measured, valid, warmup)
         losses = self._train(chunk, trace)
         if not (warmup or knows_nothing):
@@ -53,8 +57,12 @@ class RolloutTrainer(Trainer):
         return reward, losses | self.metrics(chunk, trace, reward), after
 
     def _train(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
-        """Epochs x minibatches optimiser steps, each epoch on a fresh draw of `proportion` of the rollout."""
-        rows, c = chunk.valid_rows(), self.config
+        """Epochs x minibatches optimiser steps.
+
+        Each epoch draws `proportion` of the rollout anew.
+        """
+        c = self.config
+        rows = chunk.valid_rows()
         if not len(rows):
             return {}
         size = max(1, int(len(rows) * c.proportion) // c.minibatches)

@@ -8,13 +8,14 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.bonus.config import BonusConfig
-from surprise_memory.bonus.model import BonusModel, Carry, Trace
+from surprise_memory.bonus.model import BonusModel
+from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.errors import require
 from surprise_memory.types import Chunk
 
 
 class Trainer(nn.Module):
-    """A bonus that can be asked, and a step of its optimiser. Subclasses decide what to train on."""
+    """A bonus that can be asked, and a step of its optimiser. Subclasses choose the data."""
 
     updates: Tensor
 
@@ -29,7 +30,8 @@ class Trainer(nn.Module):
     ) -> None:
         super().__init__()
         require(num_envs >= 1, "num_envs", num_envs, "at least 1")
-        self.method, self.num_envs = method, num_envs
+        self.method = method
+        self.num_envs = num_envs
         self.model = BonusModel(method, obs_shape, config or BonusConfig(), action_space, seed)
         self.scaler = self.make_scaler()
         self.rng = torch.Generator().manual_seed(seed)
@@ -50,7 +52,7 @@ class Trainer(nn.Module):
         return self.model.start(num_envs or self.num_envs)
 
     def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
-        """The raw reward (T, B) of a chunk, the trace behind it, and the carry after it. Nothing moves."""
+        """The raw reward (T, B) of a chunk, its trace, and the carry after it. Changes nothing."""
         answer: tuple[Tensor, Trace, Carry] = self.model(chunk, carry)
         return answer
 
@@ -91,12 +93,14 @@ class Trainer(nn.Module):
 
 def make_optimiser(model: BonusModel) -> torch.optim.Adam:
     """Adam over all parts, each with its learning rate."""
-    c, own = model.config, model.surprise.lr
+    c = model.config
+    own = model.surprise.lr
     parts: list[tuple[nn.Module, float]] = [
         (model.surprise, own or c.lr),
         (model.memory, own or c.memory_lr),
     ]
-    parts += [(stage, stage.lr or c.lr) for _, stage in model.stage_items()]
+    for _, stage in model.stage_items():
+        parts.append((stage, stage.lr or c.lr))
     groups = []
     for part, lr in parts:
         trained = [p for p in part.parameters() if p.requires_grad]

@@ -1,4 +1,6 @@
-"""Environments by id: MiniGrid, BabyAI, Atari, MiniWorld, any Gymnasium id; NoisyTV/ before any id.
+"""Environments by id: MiniGrid, BabyAI, Atari, MiniWorld, any Gymnasium id.
+
+NoisyTV/ or NoisyView/ may go before any of them.
 
 How to add a family:
 1. Copy `toy.py`: a subclass of `VecEnv` with `reset` and `step`, and whatever else it can do.
@@ -8,11 +10,15 @@ How to add a family:
 5. `make_vec`, `list_envs`, `family_of` and NoisyTV/ then work with it.
 """
 
+from typing import Any
+
 from surprise_memory.envs import atari, gymnasium, minigrid, miniworld, toy
 from surprise_memory.envs.base import Family, Step, VecEnv
-from surprise_memory.envs.noisy_tv import PREFIX, NoisyTV
+from surprise_memory.envs.noisy_tv import NoisyTV, TVOptions
+from surprise_memory.envs.noisy_view import NoisyView, ViewOptions
 from surprise_memory.envs.tmaze import TMAZE
 from surprise_memory.envs.toy import TOY
+from surprise_memory.envs.wrapped import parse_options, split_id
 from surprise_memory.errors import UserError, require, unknown
 from surprise_memory.registry import register
 
@@ -26,14 +32,22 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+# Go before an id, with options: NoisyTV:channels=8/<id>.
+WRAPPERS: dict[str, Any] = {"NoisyTV": (NoisyTV, TVOptions), "NoisyView": (NoisyView, ViewOptions)}
+
+
 def make_vec(
     env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
 ) -> VecEnv:
     """B environments of one id, each with its own seed."""
     require(num_envs >= 1, "envs", num_envs, "at least 1")
-    if env_id.startswith(PREFIX):
-        inner = make_vec(env_id.removeprefix(PREFIX), num_envs, seed, threads, render)
-        return NoisyTV(inner, seed)
+    wrapped = split_id(env_id, WRAPPERS)
+    if wrapped is not None:
+        wrapper, kind = WRAPPERS[wrapped.wrapper]
+        options = parse_options(kind, wrapped.options, env_id)
+        inner = make_vec(wrapped.inner, num_envs, seed, threads, render)
+        made: VecEnv = wrapper(inner, seed, options)
+        return made
     for family in FAMILIES.values():
         missing = family.missing(env_id)
         if missing is not None:
@@ -60,8 +74,9 @@ def family_of(env_id: str) -> str:
     >>> family_of("NoisyTV/ToyKeyDoor-v0")
     'toy'
     """
-    if env_id.startswith(PREFIX):
-        return family_of(env_id.removeprefix(PREFIX))
+    wrapped = split_id(env_id, WRAPPERS)
+    if wrapped is not None:
+        return family_of(wrapped.inner)
     for name, family in FAMILIES.items():
         if family.owns(env_id) or family.missing(env_id) is not None:
             return name

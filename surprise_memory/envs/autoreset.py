@@ -1,6 +1,6 @@
 """Gymnasium's three ways of resetting ended environments, made one.
 
-The modes of `metadata["autoreset_mode"]` are told apart here and nowhere else:
+Only this file knows the modes of `metadata["autoreset_mode"]`:
 
 NEXT_STEP  the step after an end ignores its action and returns the reset frame: it is not `valid`
 SAME_STEP  the end already returns the reset frame; the true successor is in `info["final_obs"]`

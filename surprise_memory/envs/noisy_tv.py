@@ -1,14 +1,35 @@
-"""NoisyTV/<id>: one action turns on a TV, and what the agent sees of that step is noise."""
+"""NoisyTV/<id>: one action turns on a TV, and what the agent sees of that step is noise.
 
+| id                        | what the TV shows                                                   |
+|---------------------------|---------------------------------------------------------------------|
+| NoisyTV/<id>              | fresh noise                                                         |
+| NoisyTV:channels=8/<id>   | one of 8 fixed random images, drawn each time (Burda et al., 2018)   |
+| NoisyTV:replay=1000/<id>  | one of the last 1000 real frames of any of the environments          |
+| NoisyTV:sticky=4/<id>     | the same for 4 steps, whatever the agent does meanwhile              |
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from surprise_memory.envs.base import Array, Step, VecEnv
-from surprise_memory.errors import UserError
+from surprise_memory.errors import UserError, require
 
 PREFIX = "NoisyTV/"
+
+
+@dataclass(frozen=True)
+class TVOptions:
+    """What a TV shows and for how long."""
+
+    channels: int = 0
+    """Fixed random images; 0 is fresh noise."""
+    replay: int = 0
+    """Real frames that are kept and shown; 0 is none."""
+    sticky: int = 1
+    """Steps that it stays on."""
 
 
 class NoisyTV(VecEnv):
@@ -21,7 +42,13 @@ class NoisyTV(VecEnv):
     frame after a reset is never noise.
     """
 
-    def __init__(self, env: VecEnv, seed: int) -> None:
+    def __init__(self, env: VecEnv, seed: int, options: TVOptions | None = None) -> None:
+        options = options or TVOptions()
+        require(options.channels >= 0, "NoisyTV's channels", options.channels, "at least 0")
+        require(options.replay >= 0, "NoisyTV's replay", options.replay, "at least 0")
+        require(options.sticky >= 1, "NoisyTV's sticky", options.sticky, "at least 1")
+        both = options.channels > 0 and options.replay > 0
+        require(not both, "NoisyTV's channels, replay", options, "one of them")
         if not isinstance(env.action_space, gym.spaces.Discrete):
             raise UserError(
                 "A noisy TV needs an action to turn it on: "
@@ -34,14 +61,19 @@ class NoisyTV(VecEnv):
         self.frame_channels = env.frame_channels
         self.in_processes = env.in_processes
         stacked = self.newest_channels < self.obs_shape[0]  # noise in it would have to be saved
-        self.saves_state = env.saves_state and not stacked
+        plain = options == TVOptions()
+        self.saves_state = env.saves_state and plain and not stacked
         actions = int(env.action_space.n)
         if self.noop is not None:
             actions += 1
         self.action_space = gym.spaces.Discrete(actions)
         self.tv_action = actions - 1
         self.rng = np.random.default_rng(seed)
+        self.options = options
+        self.left: Array = np.zeros(env.num_envs, int)  # steps that the TV stays on
         self.watched: Array = np.zeros(env.num_envs, bool)
+        self.frames: Array | None = None  # channels, or real frames to replay
+        self.stored = 0
         self.obs: Array = np.zeros((env.num_envs, *env.obs_shape), np.float32)
 
     def reset(self) -> Array:
@@ -56,8 +88,12 @@ class NoisyTV(VecEnv):
             action = np.where(turned_on, self.noop, action)
         step = self.env.step(action)
         done = step.terminated | step.truncated
-        self.watched = turned_on & step.valid & ~done
+        self.left = np.where(turned_on, self.options.sticky, self.left)
+        self.watched = (self.left > 0) & step.valid & ~done
+        self.left = np.maximum(self.left - 1, 0)
+        self.left[done] = 0
         frame = step.next_obs[:, -self.newest_channels :].copy()
+        self._store(frame[~self.watched & step.valid])
         frame[self.watched] = self.noise(int(self.watched.sum()), frame.dtype)
         next_obs = np.concatenate([self.obs[:, self.newest_channels :], frame], 1)
         next_obs[~step.valid] = step.next_obs[~step.valid]
@@ -68,11 +104,25 @@ class NoisyTV(VecEnv):
 
     def noise(self, rows: int, dtype: Any) -> Array:
         """One frame for each of some rows, of the dtype."""
-        shape = (rows, self.newest_channels, *self.obs_shape[1:])
-        z: Array = self.rng.standard_normal(shape, dtype=np.float32)
-        if dtype == np.uint8:
-            z = ((z.clip(-3, 3) + 3) / 6 * 255).round().astype(np.uint8)
-        return z
+        shape = (self.newest_channels, *self.obs_shape[1:])
+        if self.options.channels and self.frames is None:
+            self.frames = draw_noise(self.rng, (self.options.channels, *shape), dtype)
+            self.stored = self.options.channels
+        if self.frames is None or not self.stored:
+            return draw_noise(self.rng, (rows, *shape), dtype)
+        kept = min(self.stored, len(self.frames))
+        return self.frames[self.rng.integers(0, kept, rows)]
+
+    def _store(self, real: Array) -> None:
+        """Keep real frames (K, ...) where the TV replays them, over the oldest."""
+        size = self.options.replay
+        if not size:
+            return
+        if self.frames is None:
+            self.frames = np.zeros((size, *real.shape[1:]), real.dtype)
+        for frame in real:
+            self.frames[self.stored % size] = frame
+            self.stored += 1
 
     def events(self, obs: Array) -> dict[str, Array]:
         """What the environment names. Noise may look like an event: callers know `tv_action`."""
@@ -101,3 +151,11 @@ class NoisyTV(VecEnv):
             super().set_state(state)
         self.env.set_state(state["env"])
         self.rng.bit_generator.state = state["rng"]
+
+
+def draw_noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    """N(0, 1) noise; as bytes, -3 to 3 are mapped to 0 to 255."""
+    z: Array = rng.standard_normal(shape, dtype=np.float32)
+    if dtype == np.uint8:
+        z = ((z.clip(-3, 3) + 3) / 6 * 255).round().astype(np.uint8)
+    return z

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from surprise_memory.memory.base import Memory, NoMemory
 from surprise_memory.memory.counts import Counts, CountsConfig
 from surprise_memory.memory.surprise_memory import MemoryConfig, SurpriseMemory
-from surprise_memory.registry import register, register_options
+from surprise_memory.registry import register
 
 Make = Callable[[int, Any], Memory]
 
@@ -49,7 +49,7 @@ MEMORIES = {
 
 
 def register_memory(name: str, make: Make, about: str, options: type | None = None) -> None:
-    """Put a memory of yours beside ours: `rnd+name`, `icm+name`, ... then work wherever a method is named.
+    """Add a memory of yours: `rnd+name`, `icm+name`, ... then work wherever a method is named.
 
     `make(n, bonus_config)` builds it for surprises of width n. `options` is a frozen dataclass with
     defaults; the memory finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
@@ -61,8 +61,7 @@ def register_memory(name: str, make: Make, about: str, options: type | None = No
     8
     >>> del MEMORIES["short"]  # only so that this example leaves nothing behind
     """
-    register(MEMORIES, name, Entry(make, about), "memory")
-    register_options(name, options)
+    register(MEMORIES, name, Entry(make, about), "memory", options)
 
 
 __all__ = [

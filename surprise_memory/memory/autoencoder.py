@@ -1,4 +1,4 @@
-"""The autoencoder memory W: what can be recalled across episodes (paper, section 2.3 and appendix A)."""
+"""The autoencoder memory W: what can be recalled across episodes (section 2.3, appendix A)."""
 
 from torch import Tensor, nn
 

@@ -1,11 +1,14 @@
 """The contract of a memory.
 
-| member                             | shapes                   | what it is                                            |
-|------------------------------------|--------------------------|-------------------------------------------------------|
-| forward(u, first, valid, carry)    | (T, B, n) to (T, B, ...) | (v, q, log, carry): |v| is the bonus, v is left of q  |
-| losses(u, rows, log, weight)       | (K, n), (K,) to scalars  | what trains it, on some flattened steps of the log    |
-| start(B) -> carry                  |                          | its episodic content before the first step            |
-| commit(log, valid, carry) -> carry |                          | the one place where its lasting content moves         |
+| member                             | shapes                   | what it is                    |
+|------------------------------------|--------------------------|-------------------------------|
+| forward(u, first, valid, carry)    | (T, B, n) to (T, B, ...) | (v, q, log, carry)            |
+| losses(u, rows, log, weight)       | (K, n), (K,) to scalars  | what trains it, on some steps |
+| start(B) -> carry                  |                          | content before the first step |
+| commit(log, valid, carry) -> carry |                          | where lasting content changes |
+
+q is what the memory is asked, v what it cannot reconstruct of q, |v| the bonus. `log` is what
+`forward` hands to `losses` and `commit`. `rows` are flattened steps.
 
 `check_memory` tests a class of yours against all of this.
 """
@@ -33,7 +36,7 @@ class Memory(nn.Module):
     beta: float = 1.0
     """Factor of the reward after it has been scaled; before, the scale would cancel it."""
     power: int | None = None
-    """Power of |v| that is paid, where the memory itself fixes it; None leaves it to the generator and `BonusConfig.power`."""
+    """Power of |v| that is paid, if the memory fixes it; None leaves it to generator and config."""
     shared: bool = False
     """Whether environments remember for each other."""
     reaches_surprise: bool = False
@@ -50,17 +53,20 @@ class Memory(nn.Module):
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Any
     ) -> tuple[Tensor, Tensor, Any, Any]:
-        """From u (T, B, n), first and valid (T, B), to (v, q, log for `losses` and `commit`, carry). Changes nothing."""
+        """From u (T, B, n), first and valid (T, B), to (v, q, log, carry). Changes nothing."""
         raise NotImplementedError
 
     def if_remembered(self, u: Tensor) -> Tensor | None:
-        """v (T, B, ...) of surprises u (T, B, n) if each were held already; None if it cannot tell."""
+        """The v (T, B, ...) of u (T, B, n) if M held each already; None if it cannot tell."""
         return None
 
     def losses(
         self, u: Tensor, rows: Tensor, log: Any, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Losses by name for the surprises u (K, n) of the flattened steps `rows` (K,), each step counting `weight` (K,)."""
+        """Losses by name for the surprises u (K, n) of flattened steps `rows` (K,).
+
+        Each step counts `weight` (K,).
+        """
         return {}
 
     def commit(self, log: Any, valid: Tensor, carry: Any) -> Any:

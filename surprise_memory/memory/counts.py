@@ -1,4 +1,7 @@
-"""The count-based memory: a surprise is as new as its hash is rare (the paper's SM (count), after Tang et al., 2017)."""
+"""The count-based memory: a surprise is as new as its hash is rare.
+
+The paper's SM (count), after Tang et al. (2017).
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +19,9 @@ class CountsConfig:
     """SimHash counts."""
 
     bits: int = 128
-    """k_h, width of the hash."""
+    """Width of the hash (k_h), in bits."""
     beta: float = 0.5
-    """Factor of the bonus, after it is scaled."""
+    """Factor of the bonus after scaling."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,11 @@ class Pending:
 
 
 class Counts(Memory):
-    """v = 1 / sqrt(c), c the visits of the hash sign(G u), this one included. One table for all environments, for ever.
+    """v = 1 / sqrt(c), where c counts the visits of the hash sign(G u), this one included.
 
-    G is random and fixed. Surprises drift while the generator learns, so what was seen long ago hashes to something new:
-    these are counts of recent surprises more than of states.
+    G is random and fixed. One table serves all environments and is never cleared. Surprises drift
+    while the generator learns, so what was seen long ago hashes to something new: these are counts
+    of recent surprises more than of states.
     """
 
     G: Tensor
@@ -64,7 +68,7 @@ class Counts(Memory):
         return v, u, codes, Pending(asked)
 
     def _visits(self, codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """For each code (P, bytes) how often it was met: in the table, and among the codes up to and with itself."""
+        """How often each code (P, bytes) was seen: in the table, and in the rows up to its own."""
         if not len(codes):
             return np.zeros(0)
         keys = np.ascontiguousarray(codes).view(f"V{codes.shape[1]}")[:, 0]
@@ -72,7 +76,7 @@ class Counts(Memory):
         order = which.argsort(kind="stable")
         starts = np.searchsorted(which[order], np.arange(len(unique)))
         rank = np.empty(len(keys))
-        rank[order] = np.arange(len(keys)) - starts[which[order]] + 1
+        rank[order] = np.arange(len(keys)) - starts[which[order]] + 1  # 1 for its first row
         before = np.array([self.table.get(key.tobytes(), 0) for key in unique])
         visits: np.ndarray[Any, Any] = rank + before[which]
         return visits
@@ -90,9 +94,8 @@ class Counts(Memory):
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """The table as tensors."""
-        codes = np.frombuffer(b"".join(self.table), np.uint8).reshape(
-            len(self.table), (self.G.shape[1] + 7) // 8
-        )
+        width = (self.G.shape[1] + 7) // 8  # bytes
+        codes = np.frombuffer(b"".join(self.table), np.uint8).reshape(len(self.table), width)
         return {
             "codes": torch.from_numpy(codes.copy()),
             "visits": torch.tensor(list(self.table.values()), dtype=torch.int64),

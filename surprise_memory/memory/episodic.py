@@ -1,8 +1,9 @@
-"""The episodic memory M: a first-in-first-out queue of this episode's surprises, read by attention (paper, section 2.3).
+"""The episodic memory M: a queue of this episode's surprises, read by attention (section 2.3).
 
-M(j) holds the key u_{t-j} Q. Nothing is ever copied per step: keys go into an append-only log, and the memory of step t is
-the window of the last N rows of that log, cut where the episode began. Row N + t of a log `(N + T, B, d)` is step t's key,
-so M at (t, b) is `log[t : t + N, b]`, newest last, of which the last `filled[t, b]` rows belong to this episode.
+M(j) holds the key u_{t-j} Q. Nothing is copied per step. Keys go into an append-only log, and the
+memory of step t is the window of the last N rows of that log, cut where the episode began. Row
+N + t of a log `(N + T, B, d)` is step t's key, so M at (t, b) is `log[t : t + N, b]`, newest last.
+Its last `filled[t, b]` rows belong to this episode.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ BETA = 20.0  # sharpness of the ntm read: a cosine of 0.9 weighs e^2 times one o
 
 @dataclass(frozen=True)
 class Keys:
-    """What M remembers between calls: the last N keys of each environment and how many steps its episode has."""
+    """What M remembers between calls: each environment's last N keys and its episode's age."""
 
     log: Tensor  # (N, B, d)
     age: Tensor  # (B,) int64, steps since the episode began
@@ -34,50 +35,57 @@ class KeyLog:
     filled: Tensor  # (T, B) int64, slots in use, at most N
 
     def windows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The memories of some steps. rows (K,) index the flattened (T*B). Returns (M (K, N, d), used (K, N) bool)."""
+        """The memories of some steps `rows` (K,), which index the flattened (T*B).
+
+        Returns M (K, N, d), and which slots are in use (K, N) bool.
+        """
         T, B = self.filled.shape
-        log = self.log.transpose(
-            0, 1
-        ).contiguous()  # (B, N + T, d), as `forward` laid it out: no copy
+        log = self.log.transpose(0, 1).contiguous()  # (B, N + T, d): no copy, `forward` made it so
         length, d = log.shape[1:]
         N = length - T
-        windows = log.as_strided(
-            (B * length - N + 1, N * d), (d, 1)
-        )  # one starts at every row; they overlap, nothing is copied
-        M = windows.index_select(0, rows % B * length + rows // B).unflatten(1, (N, d))
-        return M, torch.arange(N, device=rows.device) >= N - self.filled.flatten()[rows][:, None]
+        # One window starts at every row. They overlap, and nothing is copied.
+        windows = log.as_strided((B * length - N + 1, N * d), (d, 1))
+        t = rows // B
+        b = rows % B
+        M = windows.index_select(0, b * length + t).unflatten(1, (N, d))
+        filled = self.filled.flatten()[rows][:, None]
+        used = torch.arange(N, device=rows.device) >= N - filled
+        return M, used
 
 
 def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     """The read w M, one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
 
-    cosine       w(j) = k M(j)^T / (|k| |M(j)|), summed over the slots in use, exactly as printed
+    cosine       w(j) = k M(j)^T / (|k| |M(j)|), exactly as printed
     cosine-mean  the same divided by the number of slots in use
-    softmax      w = softmax(k M^T) over the slots in use, as in the authors' code
-    ntm          w = softmax(BETA cos) over the slots in use, the addressing of the neural Turing machine that the paper cites
-    An empty memory reads zero; a zero query or slot has cosine zero, so a softmax reads the mean of the slots for a zero query.
+    softmax      w = softmax(k M^T), as in the authors' code
+    ntm          w = softmax(BETA cos), as a neural Turing machine, which the paper cites
+
+    Only slots in use count. An empty memory reads zero. A zero query or slot has cosine zero, so a
+    zero query reads the mean of the slots by a softmax.
     """
     if read != "softmax":
         k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
         scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
     if read in ("cosine", "cosine-mean"):
-        # Linear in k, so (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
-        count = used.sum(1, keepdim=True).clamp(min=1) if read == "cosine-mean" else 1
-        S = (M * (scale / count)[:, :, None]).transpose(1, 2) @ M
+        if read == "cosine-mean":
+            scale = scale / used.sum(1, keepdim=True).clamp(min=1)
+        # Linear in k: (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
+        S = (M * scale[:, :, None]).transpose(1, 2) @ M
         return torch.bmm(k[:, None], S).squeeze(1)
     score = torch.bmm(M, k[:, :, None]).squeeze(2)
-    score = score * (BETA * scale) if read == "ntm" else score
-    w = (
-        score.masked_fill(~used, -torch.inf).softmax(1).nan_to_num(0.0)
-    )  # a row without slots is nan
+    if read == "ntm":
+        score = score * (BETA * scale)
+    w = score.masked_fill(~used, -torch.inf).softmax(1)
+    w = w.nan_to_num(0.0)  # a memory without slots in use
     return torch.bmm(w[:, None], M).squeeze(1)
 
 
 class EpisodicMemory(nn.Module):
     """Q and V of the paper, the queue, and the read-out u^e = w M V.
 
-    V starts at zero and Q with orthonormal columns: with the usual initialisation the printed sum over slots makes u^e some
-    30 times larger than u, and the reward then measures how full the memory is.
+    V starts at zero and Q with orthonormal columns. With the usual initialisation the printed sum
+    over slots makes u^e some 30 times larger than u. The reward then measures how full M is.
     """
 
     def __init__(
@@ -89,43 +97,49 @@ class EpisodicMemory(nn.Module):
         project_back: bool = True,
         train_q: bool = True,
     ) -> None:
-        """`project_back=False` leaves the read-out in key space (no V), as the authors' code does."""
+        """`project_back=False` leaves the read-out in key space (no V), as in the authors' code."""
         super().__init__()
         require(slots >= 1, "memory slots N", slots, "at least 1")
         require(width >= 1, "memory slot width d", width, "at least 1")
         if read not in READS:
             raise UserError(f"read = '{read}' is unknown: choose one of {', '.join(READS)}.")
-        self.slots, self.width, self.read = slots, width, read
+        self.slots = slots
+        self.width = width
+        self.read = read
         self.Q = nn.Parameter(nn.init.orthogonal_(torch.empty(n, width)), requires_grad=train_q)
-        self.V = nn.Parameter(torch.zeros(width, n)) if project_back else None
-        self.out = n if project_back else width
+        self.V = None
+        self.out = width  # of the read-out
+        if project_back:
+            self.V = nn.Parameter(torch.zeros(width, n))
+            self.out = n
 
     def start(self, num_envs: int) -> Keys:
         """Empty memories."""
-        return Keys(
-            self.Q.new_zeros(self.slots, num_envs, self.width),
-            torch.zeros(num_envs, dtype=torch.int64),
-        )
+        log = self.Q.new_zeros(self.slots, num_envs, self.width)
+        return Keys(log, age=torch.zeros(num_envs, dtype=torch.int64))
 
     def recall(self, k: Tensor, M: Tensor, used: Tensor) -> Tensor:
         """u^e = w M V: (K, d) queries to (K, n) read-outs."""
         found = attend(k, M, used, self.read)
-        return found if self.V is None else found @ self.V
+        if self.V is None:
+            return found
+        return found @ self.V
 
     @torch.no_grad()
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys
     ) -> tuple[Tensor, KeyLog, Keys]:
-        """Live through a chunk: read, then append, step by step. u (T, B, n) gives u^e (T, B, n)."""
+        """Go through a chunk: read, then append, step by step. u (T, B, n) gives u^e (T, B, n)."""
         T, B = u.shape[:2]
         k = u @ self.Q
-        log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1).transpose(
-            0, 1
-        )  # (N + T, B, d), env by env in memory
+        log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1)  # env by env in memory
+        log = log.transpose(0, 1)  # (N + T, B, d)
         age, next_age = episode_ages(first, valid, carry.age)
-        keys = KeyLog(log, age.clamp(max=self.slots))
-        steps = zip(k.flatten(0, 1).split(BLOCK), torch.arange(T * B).split(BLOCK), strict=True)
-        u_e = torch.cat(
-            [self.recall(query, *keys.windows(rows)) for query, rows in steps]
-        ).unflatten(0, (T, B))
+        keys = KeyLog(log, filled=age.clamp(max=self.slots))
+        recalled = []
+        blocks = torch.arange(T * B).split(BLOCK)
+        for query, rows in zip(k.flatten(0, 1).split(BLOCK), blocks, strict=True):
+            M, used = keys.windows(rows)
+            recalled.append(self.recall(query, M, used))
+        u_e = torch.cat(recalled).unflatten(0, (T, B))
         return u_e, keys, Keys(log[T:], next_age)

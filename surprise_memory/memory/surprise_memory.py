@@ -23,31 +23,31 @@ class MemoryConfig:
     """M and W."""
 
     slots: int = 128
-    """N, surprises that M holds."""
+    """Surprises that M holds (N)."""
     width: int = 32
-    """d, numbers per slot; the paper has 16."""
+    """Numbers per slot (d); 16 in the paper."""
     read: str = "ntm"
-    """How M is read: ntm (sharpened cosine), cosine (as printed), cosine-mean, softmax (the authors' code)."""
+    """Read of M: ntm (sharp cosine), cosine (as printed), cosine-mean, softmax (authors' code)."""
     w_hidden: int | None = None
-    """Hidden units of W: None is the surprise's width n, fewer leave W little to recall; the paper has 32."""
+    """Hidden units of W: None is the surprise's width n, fewer recall less; 32 in the paper."""
     w_bias: bool = True
-    """Biases in W; without them zero surprise has exactly zero novelty if M is read by a cosine (a softmax reads its mean)."""
+    """Whether W has biases; without them, zero surprise has zero novelty under a cosine read."""
     m_coef: float = 1.0
     """Weight of L_M."""
     loss: str = "squared"
-    """L_M and L_W are this of the error vector: norm (as printed) or squared."""
+    """What L_M and L_W take of the error vector: norm (as printed) or squared."""
     train_q: bool = True
-    """Whether Q learns; the authors' code leaves it random."""
+    """Whether Q learns; it stays random in the authors' code."""
     project_back: bool = True
-    """Whether the read-out returns to surprise space by V; without it it stays in key space (the authors' code)."""
+    """Whether V maps the read-out back to surprise space; not in the authors' code."""
     attach_read: bool = True
     """Whether L_W may train Q and V through u^e."""
     m_trains_surprise: bool = False
-    """Whether L_M reaches the generator through the query (the authors' code); L_W is then kept from Q and V."""
+    """Whether L_M trains the generator (the authors' code); L_W then does not train Q and V."""
 
 
 class SurpriseMemory(Memory):
-    """M and W, or either, or neither, over surprises of width n."""
+    """M and W, or either, over surprises of width n."""
 
     def __init__(
         self, n: int, config: MemoryConfig, has_m: bool = True, has_w: bool = True
@@ -56,39 +56,49 @@ class SurpriseMemory(Memory):
         one_of(config.loss, LOSSES, "memory.loss")
         require(config.m_coef >= 0, "memory.m_coef", config.m_coef, "at least 0")
         c = self.config = config
-        self.m = (
-            EpisodicMemory(n, c.slots, c.width, c.read, c.project_back, c.train_q)
-            if has_m
-            else None
-        )
-        hidden = n if c.w_hidden is None else c.w_hidden
-        self.w = Autoencoder(n + (self.m.out if self.m else 0), hidden, c.w_bias) if has_w else None
+        self.m = None
+        self.w = None
+        query = n  # width of q
+        if has_m:
+            self.m = EpisodicMemory(n, c.slots, c.width, c.read, c.project_back, c.train_q)
+            query = n + self.m.out
+        if has_w:
+            hidden = n if c.w_hidden is None else c.w_hidden
+            self.w = Autoencoder(query, hidden, c.w_bias)
         self.reaches_surprise = has_m and c.m_trains_surprise
 
     def start(self, num_envs: int) -> Keys | None:
         """The carry before the first step."""
-        return self.m.start(num_envs) if self.m else None
+        if self.m is None:
+            return None
+        return self.m.start(num_envs)
 
     def fresh(self, num_envs: int, steps: int) -> Keys | None:
         """Sequences of so many steps never fill more slots."""
         carry = self.start(num_envs)
-        return Keys(carry.log[-steps:], carry.age) if carry else None
+        if carry is None:
+            return None
+        return Keys(carry.log[-steps:], carry.age)
 
     @torch.no_grad()
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Keys | None
     ) -> tuple[Tensor, Tensor, KeyLog | None, Keys | None]:
-        """From u (T, B, n) to (v, q, key log, carry): the novelty vector, the query it is the residual of, the memories read."""
-        q, log = u, None
+        """From u (T, B, n) to (v, q, key log, carry): v = W(q) - q, and v = q without a W."""
+        q = u
+        log = None
         if self.m:
             assert carry is not None
             u_e, log, carry = self.m(u, first, valid, carry)
             q = torch.cat([u_e, u], -1)
-        return (self.w(q).sub_(q) if self.w else q), q, log, carry
+        v = q
+        if self.w:
+            v = self.w(q).sub_(q)
+        return v, q, log, carry
 
     @torch.no_grad()
     def if_remembered(self, u: Tensor) -> Tensor | None:
-        """W(q) - q with q = [u Q V, u]: a sharp read of a memory that holds the key u Q returns that key."""
+        """W(q) - q with q = [u Q V, u]: if M holds the key u Q, a sharp read returns it."""
         if self.m is None or self.m.V is None or self.w is None:
             return None
         q = torch.cat([u @ self.m.Q @ self.m.V, u], -1)
@@ -98,26 +108,34 @@ class SurpriseMemory(Memory):
     def losses(
         self, u: Tensor, rows: Tensor, log: KeyLog | None, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """L_M and L_W for the surprises u (K, n) of the flattened steps `rows` (K,), each with the memory it saw."""
-        c, losses, q = self.config, {}, u.detach()
-        target = q
+        """L_M and L_W for the surprises u (K, n) of flattened steps `rows` (K,).
+
+        Each step is read with the memory that it saw, and counts `weight` (K,).
+        """
+        c = self.config
+        losses = {}
+        given = u.detach()
+        q = given
         if self.m:
             assert log is not None
-            k = (u if c.m_trains_surprise else target) @ self.m.Q
-            u_e = self.m.recall(k, *log.windows(rows))
-            losses["m"] = c.m_coef * mean_error(
-                u_e - (target if self.m.V is not None else k.detach()), c.loss, weight
-            )
-            attached = c.attach_read and not c.m_trains_surprise  # L_W never reaches the generator
-            q = torch.cat([u_e if attached else u_e.detach(), target], -1)
+            asked = u if c.m_trains_surprise else given
+            k = asked @ self.m.Q
+            M, used = log.windows(rows)
+            u_e = self.m.recall(k, M, used)
+            target = given if self.m.V is not None else k.detach()
+            losses["m"] = c.m_coef * mean_error(u_e - target, c.loss, weight)
+            if c.m_trains_surprise or not c.attach_read:
+                u_e = u_e.detach()  # L_W never reaches the generator
+            q = torch.cat([u_e, given], -1)
         if self.w:
             losses["w"] = mean_error(self.w(q) - q.detach(), c.loss, weight)
         return losses
 
     def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
-        """Share of q's energy that is paid, and the size of u^e against u's; the latter only with an M."""
+        """The share of q's energy that is paid, and with an M the size of u^e relative to u's."""
         report = {"energy_left": float(v.square().sum() / q.square().sum().clamp(min=1e-12))}
         if self.m:
-            recalled, norm = vector_norm(q[:, : -u.shape[1]], dim=1), vector_norm(u, dim=1)
+            recalled = vector_norm(q[:, : -u.shape[1]], dim=1)
+            norm = vector_norm(u, dim=1)
             report["recall_ratio"] = float(recalled.mean() / norm.mean().clamp(min=1e-12))
         return report

@@ -13,30 +13,32 @@ from surprise_memory.nn.nets import weighted_mean
 
 
 class Actions:
-    """An action space as numbers: `width` of them, Discrete one-hot, Box scaled by its bounds to about one."""
+    """An action space as `width` numbers: Discrete one-hot, Box scaled by its bounds to [-1, 1]."""
 
     def __init__(self, space: Space[Any] | None) -> None:
         if space is None:
             raise UserError(
-                "This generator models actions: pass action_space, such as envs.single_action_space, to Bonus."
+                "This generator models actions: pass an action_space to Bonus, such as "
+                "envs.single_action_space."
             )
         self.discrete = isinstance(space, spaces.Discrete)
         if isinstance(space, spaces.Discrete):
-            self.width, self.first = int(space.n), int(space.start)
+            self.width = int(space.n)
+            self.first = int(space.start)
         elif isinstance(space, spaces.Box) and len(space.shape) == 1:
             self.width = int(space.shape[0])
             width = space.high.astype(np.float64) - space.low
             bounded = (width > 0) & (width < 1e30)
-            half, low = np.where(bounded, width / 2, 1.0), np.where(bounded, space.low, -1.0)
-            self.half, self.middle = (
-                torch.as_tensor(x, dtype=torch.float32) for x in (half, low + half)
-            )
-            self.low, self.high = (
-                torch.as_tensor(x, dtype=torch.float32) for x in (space.low, space.high)
-            )
+            half = np.where(bounded, width / 2, 1.0)
+            middle = np.where(bounded, space.low, -1.0) + half  # unbounded actions pass as they are
+            self.half = torch.as_tensor(half, dtype=torch.float32)
+            self.middle = torch.as_tensor(middle, dtype=torch.float32)
+            self.low = torch.as_tensor(space.low, dtype=torch.float32)
+            self.high = torch.as_tensor(space.high, dtype=torch.float32)
         else:
             raise UserError(
-                f"This generator models Discrete and one-dimensional Box actions, this environment has {space}."
+                "This generator models Discrete and one-dimensional Box actions, "
+                f"this environment has {space}."
             )
 
     def encode(self, action: Tensor) -> Tensor:
@@ -46,7 +48,7 @@ class Actions:
         return (action.float().clamp(self.low, self.high) - self.middle) / self.half
 
     def inverse_loss(self, guess: Tensor, action: Tensor, weight: Tensor | None = None) -> Tensor:
-        """How badly (K, A) outputs tell the encoded action (K, A), each row counting `weight` (K,).
+        """How badly outputs (K, A) predict encoded actions (K, A); `weight` (K,) weighs the rows.
 
         Cross-entropy for Discrete actions, squared error for Box.
         """

@@ -1,4 +1,4 @@
-"""Networks: perceptrons, convolutions that know their input, a GRU over episodes, freezing; the size of an error."""
+"""Networks: perceptrons, convolutions, a GRU over episodes; and the size of an error."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -40,18 +40,19 @@ class Scale(nn.Module):
 
 
 def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, int]:
-    """The Nature-DQN convolutions for (C, H, W) images of 36 pixels and more, 3x3 ones below. Returns (net, width)."""
+    """Convolutions for (C, H, W) images; returns (net, width of its output).
+
+    Nature-DQN's from 36 pixels on, two 3x3 ones for smaller images.
+    """
     channels, height, width = shape
     if min(height, width) < SMALLEST:
         raise UserError(
-            f"Images are (channels, height, width) of at least {SMALLEST} x {SMALLEST} pixels, this is {tuple(shape)}: if its "
-            "channels are last, move them to the front."
+            f"Images are (channels, height, width) of at least {SMALLEST} x {SMALLEST} pixels, "
+            f"this is {tuple(shape)}: if its channels are last, move them to the front."
         )
-    plan = (
-        [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
-        if min(height, width) >= 36
-        else [(32, 3, 2), (64, 3, 1)]
-    )
+    plan = [(32, 3, 2), (64, 3, 1)]  # channels, kernel, stride
+    if min(height, width) >= 36:
+        plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
     layers: list[nn.Module] = [Scale()]
     for out, kernel, stride in plan:
         layers += [orthogonal(nn.Conv2d(channels, out, kernel, stride)), activation()]
@@ -62,7 +63,7 @@ def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, i
 
 
 def is_image(shape: Sequence[int]) -> bool:
-    """Observations of rank 3 are (C, H, W) images; the environment layer makes sure of it. All others are vectors."""
+    """Observations of rank 3 are (C, H, W) images; the environment layer ensures it."""
     return len(shape) == 3
 
 
@@ -73,11 +74,13 @@ def freeze(net: nn.Module) -> nn.Module:
 
 def weighted_mean(x: Tensor, weight: Tensor | None) -> Tensor:
     """The mean of x (K,), each value counting `weight` (K,)."""
-    return x.mean() if weight is None else (weight * x).mean()
+    if weight is None:
+        return x.mean()
+    return (weight * x).mean()
 
 
 def mean_error(error: Tensor, loss: str, weight: Tensor | None = None) -> Tensor:
-    """E|x| (loss='norm', as the paper writes it) or E|x|^2 (loss='squared') over the leading axes."""
+    """E|x| (loss='norm', as printed in the paper) or E|x|^2 (loss='squared'), over leading axes."""
     # The norm's gradient at zero is zero, not nan.
     if loss == "norm":
         return weighted_mean(torch.linalg.vector_norm(error, dim=-1), weight)
@@ -87,26 +90,28 @@ def mean_error(error: Tensor, loss: str, weight: Tensor | None = None) -> Tensor
 def in_pieces(part: Callable[[dict[str, Tensor]], Tensor], columns: dict[str, Tensor]) -> Tensor:
     """A network over the rows of some columns (K, ...), a few thousand at a time."""
     rows = len(next(iter(columns.values())))
-    pieces = [
-        part({name: column[start : start + PIECE] for name, column in columns.items()})
-        for start in range(0, rows, PIECE)
-    ]
-    return torch.cat(pieces)
+    found = []
+    for start in range(0, rows, PIECE):
+        piece = {name: column[start : start + PIECE] for name, column in columns.items()}
+        found.append(part(piece))
+    return torch.cat(found)
 
 
 def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
-    """A GRU over time whose state is zero wherever an episode begins: x (T, B, I), first (T, B), h (B, H) to (T, B, H).
+    """A GRU over time whose state is zero wherever an episode begins.
 
-    The cell's own formulas, with the inputs' half of the products done at once.
+    x (T, B, I), first (T, B) and h (B, H) to all states (T, B, H). The formulas are the cell's own;
+    the products of all inputs are done at once.
     """
-    gates, states = F.linear(x, cell.weight_ih, cell.bias_ih), []
+    gates = F.linear(x, cell.weight_ih, cell.bias_ih)
+    states = []
     for gate, begins in zip(gates.unbind(0), first[..., None].unbind(0), strict=True):
-        h = h.masked_fill(
-            begins, 0.0
-        )  # and not times zero: the state of a row that never happened may be anything
+        # Not times zero: the state of a row that never happened may be NaN.
+        h = h.masked_fill(begins, 0.0)
         reset_x, update_x, new_x = gate.chunk(3, 1)
         reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
-        reset, update = torch.sigmoid(reset_x + reset_h), torch.sigmoid(update_x + update_h)
+        reset = torch.sigmoid(reset_x + reset_h)
+        update = torch.sigmoid(update_x + update_h)
         new = torch.tanh(new_x + reset * new_h)
         h = new + update * (h - new)
         states.append(h)
@@ -114,7 +119,7 @@ def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
 
 
 def encoder(shape: tuple[int, ...], hidden: list[int], n: int, activation: Activation) -> nn.Module:
-    """phi: vectors through `hidden` layers, images through the Nature convolutions, to n linear outputs."""
+    """phi, n linear outputs: vectors through `hidden` layers, images through `conv`."""
     if is_image(shape):
         net, width = conv(shape, nn.LeakyReLU)
         return nn.Sequential(net, orthogonal(nn.Linear(width, n)))

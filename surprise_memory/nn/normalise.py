@@ -1,6 +1,6 @@
 """Running statistics: the whitening of observations and the scale of the intrinsic reward.
 
-All of it is float64 and part of the state_dict. Reading never moves a statistic; only `update` does.
+All statistics are float64 and part of the state_dict. Only `update` moves them.
 """
 
 import torch
@@ -18,14 +18,10 @@ class RunningMoments(nn.Module):
     count: Tensor
 
     def __init__(self, shape: tuple[int, ...] = (), momentum: float | None = None) -> None:
-        """`momentum` caps the memory: the weight of all that came before is at most momentum / (1 - momentum) batches."""
+        """`momentum` caps the past's weight at momentum / (1 - momentum) batches."""
         super().__init__()
-        require(
-            momentum is None or 0 < momentum < 1,
-            "scale_momentum",
-            momentum,
-            "between 0 and 1, or None for all of the past",
-        )
+        allowed = "between 0 and 1, or None for all of the past"
+        require(momentum is None or 0 < momentum < 1, "scale_momentum", momentum, allowed)
         self.momentum = momentum
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
@@ -43,24 +39,25 @@ class RunningMoments(nn.Module):
             past = past.clamp(max=size * self.momentum / (1 - self.momentum))
         total = past + size
         delta = batch.mean(0) - self.mean
-        spread = (
-            self.var * past + batch.var(0, correction=0) * size + delta**2 * past * size / total
-        )
+        spread = self.var * past + batch.var(0, correction=0) * size
+        spread = spread + delta**2 * past * size / total
         self.mean.copy_(self.mean + delta * size / total)
         self.var.copy_(spread / total)
         self.count.copy_(total)
 
 
 class ObsWhitener(nn.Module):
-    """x -> clip((x - mean) / std, +-5) per feature or pixel: the input of a surprise generator, never of the policy."""
+    """x -> clip((x - mean) / std, +-5) per feature. For generators, never for the policy."""
 
     def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
         super().__init__()
-        self.moments, self.clip = RunningMoments(shape), clip
+        self.moments = RunningMoments(shape)
+        self.clip = clip
 
     def forward(self, obs: Tensor) -> Tensor:
         """(..., *shape) to float32 of the same shape."""
-        mean, std = self.moments.mean.float(), (self.moments.var + 1e-8).sqrt().float()
+        mean = self.moments.mean.float()
+        std = (self.moments.var + 1e-8).sqrt().float()
         return ((obs.float() - mean) / std).clamp(-self.clip, self.clip)
 
     def update(self, obs: Tensor) -> None:
@@ -69,11 +66,15 @@ class ObsWhitener(nn.Module):
 
 
 class ObsScale(nn.Module):
-    """x -> factor * x + offset: a fixed scale for observations whose size means something, such as MiniGrid's small integers."""
+    """x -> factor * x + offset, fixed.
+
+    For observations whose size means something, such as MiniGrid's small integers.
+    """
 
     def __init__(self, factor: float, offset: float = 0.0) -> None:
         super().__init__()
-        self.factor, self.offset = factor, offset
+        self.factor = factor
+        self.offset = offset
 
     def forward(self, obs: Tensor) -> Tensor:
         """(..., *shape) to float32 of the same shape."""
@@ -84,10 +85,11 @@ class ObsScale(nn.Module):
 
 
 class RewardScaler(nn.Module):
-    """Divide by the running std of the discounted intrinsic return (appendix C of the paper; Burda et al., 2018).
+    """Divide by the running std of the discounted intrinsic return.
 
-    The return is filtered forward in time, per environment, and never reset: not at episode ends, not between rollouts.
-    No mean is subtracted and nothing is clipped.
+    Appendix C of the paper, after Burda et al. (2018). The return is filtered forward in time, per
+    environment. It is never reset: not at episode ends, not between rollouts. No mean is subtracted
+    and nothing is clipped.
     """
 
     filtered: Tensor
@@ -95,7 +97,8 @@ class RewardScaler(nn.Module):
     def __init__(self, num_envs: int, gamma: float, momentum: float | None = None) -> None:
         super().__init__()
         require(0 <= gamma < 1, "gamma", gamma, "in [0, 1)")
-        self.gamma, self.moments = gamma, RunningMoments(momentum=momentum)
+        self.gamma = gamma
+        self.moments = RunningMoments(momentum=momentum)
         self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64))
 
     @property
@@ -111,8 +114,8 @@ class RewardScaler(nn.Module):
     def update(self, reward: Tensor, valid: Tensor, warmup: bool = False) -> None:
         """Take in the raw rewards (T, B) of one rollout, before they are scaled.
 
-        A warm-up fills the filter and leaves the statistics alone: else its climb from zero, a hundred steps long, would be
-        most of the spread that is ever measured.
+        A warm-up fills the filter and leaves the statistics alone. Otherwise its climb from zero,
+        about a hundred steps, would be most of the spread that is ever measured.
         """
         returns, last = discounted_filter(reward.double(), self.filtered, valid, self.gamma)
         self.filtered.copy_(last)
@@ -121,10 +124,11 @@ class RewardScaler(nn.Module):
 
 
 class Standardiser(nn.Module):
-    """(r - m) / s, clipped: for rewards that are replayed, whose returns have no order in time (Ermolov and Sebe, 2020).
+    """(r - m) / s, clipped, for replayed rewards (Ermolov and Sebe, 2020).
 
-    m and s are exponential averages of the batches' means and standard deviations. Until there are as many batches as such an
-    average spans, they are plain averages: else the first, from untrained networks, would weigh nearly everything for long.
+    Their returns have no order in time. m and s are exponential averages of the batches' means and
+    standard deviations. Until there are as many batches as such an average spans, they are plain
+    averages: otherwise the first batches, from untrained networks, would dominate for long.
     """
 
     mean: Tensor
@@ -133,9 +137,10 @@ class Standardiser(nn.Module):
 
     def __init__(self, momentum: float = 0.999, clip: float = 10.0) -> None:
         super().__init__()
-        self.momentum, self.clip = momentum, clip
-        for name in ("mean", "spread"):
-            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+        self.momentum = momentum
+        self.clip = clip
+        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("spread", torch.zeros((), dtype=torch.float64))
         self.register_buffer("batches", torch.tensor(0))
 
     @property

@@ -1,1 +1,1 @@
-"""The paper as commands: grids of runs, made and continued, beside the numbers that were published."""
+"""The paper as commands: grids of runs, and a report of them beside the paper's numbers."""

@@ -17,23 +17,24 @@ from typing import Any
 import torch
 
 from surprise_memory.errors import UserError, choose
-from surprise_memory.files import read_json, write_json
+from surprise_memory.files import write_json
+from surprise_memory.reproduce.celldir import (
+    ARCHIVED_FILES,
+    missing_probes,
+    probe_path,
+    read_cell,
+)
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.probes import ASKS, answer, unanswered
+from surprise_memory.reproduce.probes import PROBES
 from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.loop import train
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import Locked, RunDir, flatten
 
-PATIENCE = 120  # seconds for a process that was told to stop to save and let go
-KEPT_FILES = (
-    "cell.json",
-    "config.json",
-    "eval.json",
-    "versions.txt",
-    *(f"{ask}.json" for ask in ASKS),
-    "DONE",
-)
+# Seconds to wait for another process in a cell's directory. Not for ever: a network disk may hold
+# the lock of a machine that is gone.
+PATIENCE = 120
+BUSY = 75  # exit code of a cell's process that found another one in its directory (EX_TEMPFAIL)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Cell:
     run: RunConfig
     path: Path
     budget: str = "reduced"
-    asks: tuple[str, ...] = ()  # what is asked of the bonus when the run is over
+    probes: tuple[str, ...] = ()  # what is measured of the bonus when the run is over
 
     @property
     def name(self) -> str:
@@ -56,8 +57,9 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether its run is complete and everything is asked that can be."""
-        return (self.path / "DONE").exists() and not unanswered(self.path, self.asks)
+        """Whether its run is complete and no probe is missing."""
+        done = (self.path / "DONE").exists()
+        return done and not missing_probes(self.path, self.probes)
 
 
 def cells(
@@ -70,39 +72,43 @@ def cells(
     found = []
     for seed in range(seeds or own_seeds):
         for entry in grid.entries:
+            options = dict(entry.options)
+            if budget != "smoke":  # which has small settings of its own
+                options = dict(grid.options) | options
+            probes = grid.probes
+            if entry.method == "none":  # no bonus to measure
+                probes = ()
             for env in grid.envs:
                 run = dataclasses.replace(
                     settings(env), method=entry.method, steps=steps, seed=seed
                 )
-                run = with_options(
-                    run, dict(grid.options if budget != "smoke" else ()) | dict(entry.options)
-                )
-                folder = root / what / f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
-                asks = grid.asks if run.method != "none" else ()
-                found.append(Cell(what, entry.name, env, seed, run, folder, budget, asks))
+                run = with_options(run, options)
+                folder = f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
+                path = root / what / folder
+                found.append(Cell(what, entry.name, env, seed, run, path, budget, probes))
     return found
 
 
 def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
     """A run with some options changed, named as on the command line: {'bonus.memory.slots': 32}."""
     for name, value in options.items():
-        parts = name.split(".")
-        parents = [run]
-        for part in parts[:-1]:
-            parents.append(getattr(parents[-1], part))
-        for part, parent in zip(reversed(parts), reversed(parents), strict=True):
-            value = dataclasses.replace(parent, **{part: value})
-        run = value
+        run = _with_value(run, name.split("."), value)
     return run
+
+
+def _with_value(config: Any, names: list[str], value: Any) -> Any:
+    """A copy of a config with one value changed, however deep it is."""
+    name, *deeper = names
+    if deeper:
+        value = _with_value(getattr(config, name), deeper, value)
+    return dataclasses.replace(config, **{name: value})
 
 
 def digest(run: RunConfig) -> str:
     """Eight letters that change with anything that changes the result."""
-    settings = {
-        k: v
-        for k, v in flatten(dataclasses.asdict(run)).items()
-        if k not in ("threads", "save_minutes")
-    }
+    settings = flatten(dataclasses.asdict(run))
+    for name in ("threads", "save_minutes"):
+        del settings[name]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -112,56 +118,75 @@ def slug(text: str) -> str:
 
 
 def prepare(cell: Cell) -> None:
-    """Write cell.json, which is all that the process needs to know."""
+    """Write cell.json, which is all that the cell's process needs to know."""
     cell.path.mkdir(parents=True, exist_ok=True)
     about = {
-        name: getattr(cell, name) for name in ("grid", "entry", "env", "seed", "budget", "asks")
+        "grid": cell.grid,
+        "entry": cell.entry,
+        "env": cell.env,
+        "seed": cell.seed,
+        "budget": cell.budget,
+        "probes": cell.probes,
+        "run": dataclasses.asdict(cell.run),
     }
-    write_json(cell.path / "cell.json", about | {"run": dataclasses.asdict(cell.run)})
+    write_json(cell.path / "cell.json", about)
 
 
-def make(path: Path) -> None:
-    """Make the run that cell.json describes and ask what is to be asked, or what is missing of it."""
-    about = read_json(path / "cell.json")
-    run, out = from_dict(RunConfig, about["run"]), RunDir(path)
+def make(path: Path, patience: float = PATIENCE) -> None:
+    """Make what is missing of a cell: its run, and then its probes.
+
+    While another process is at work there, wait for it, at most `patience` seconds.
+    """
+    about = read_cell(path)
+    run = from_dict(RunConfig, about["run"])
+    out = RunDir(path)
     torch.set_num_threads(run.threads)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     while not out.done.exists():
         try:
             out.open(dataclasses.asdict(run), resume=out.exists)
         except Locked:
-            if time.monotonic() > until:
+            if time.monotonic() >= until:
                 raise
             time.sleep(0.5)
             continue
         if not reuse_identical_run(run, out):
             train(run, out)
-        out.close()
-    for ask in unanswered(path, about["asks"]):
-        write_json(answer(path, ask), ASKS[ask](run, out))
+    for probe in missing_probes(path, about["probes"]):
+        write_json(probe_path(path, probe), PROBES[probe](run, out))
+    out.close()
 
 
 def reuse_identical_run(run: RunConfig, out: RunDir) -> bool:
-    """Copy the same run of another grid beside this one, if there is one; `out` is locked, and marked as done at the end."""
+    """Copy a finished run with the same settings from another grid, if there is one.
+
+    `out` is locked. It is marked as done at the end.
+    """
     twin = next(out.path.parent.parent.glob(f"*/*.{digest(run)}/DONE"), None)
     if twin is None:
         return False
-    for name in (*KEPT_FILES, "metrics.jsonl", "checkpoint.pt"):
-        if name not in ("cell.json", "DONE") and (twin.parent / name).exists():
-            shutil.copy(twin.parent / name, out.path / name)
+    for name in (*ARCHIVED_FILES, "metrics.jsonl", "checkpoint.pt"):
+        source = twin.parent / name
+        if name not in ("cell.json", "DONE") and source.exists():
+            shutil.copy(source, out.path / name)
     out.finish()
     return True
 
 
 def main(path: Path, log: Path) -> None:
-    """The process of one cell: what it says goes into a file, and it ends when the process that asked for it does."""
+    """The process of one cell. Its output goes into a file, and it ends when its parent does.
+
+    If another process is at work in the cell's directory, it ends at once with the code BUSY.
+    """
     os.setsid()  # Ctrl-C is for the parent alone, which then asks each cell once to save and end
     threading.Thread(target=end_with_parent, daemon=True).start()
     with open(log, "ab") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
     try:
-        make(path)
+        make(path, patience=0)
+    except Locked:
+        sys.exit(BUSY)
     except UserError as error:
         sys.exit(f"{error}")
     except KeyboardInterrupt:
@@ -169,7 +194,7 @@ def main(path: Path, log: Path) -> None:
 
 
 def end_with_parent() -> None:
-    """Wait for the parent's death, however it dies, and then ask this process to save and end."""
+    """Wait for the parent's death, however it dies. Then ask this process to save and end."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""`surprise-memory reproduce`: print the runs and how long they take, make them, say what failed."""
+"""`surprise-memory reproduce`: print the runs and how long they take, make them, name failures."""
 
 import dataclasses
 import time
@@ -23,11 +23,11 @@ def reproduce(
     dry_run: bool = False,
     preset: str | None = None,
 ) -> dict[str, str]:
-    """Make a grid's runs in `root`; returns why those failed that did."""
+    """Make a grid's runs in `root`. Returns name -> reason of those that failed."""
     require(seeds is None or seeds >= 1, "seeds", seeds, "at least 1")
     require(jobs >= 1, "jobs", jobs, "at least 1")
     todo = cells(what, budget, root, seeds, preset)
-    tell(GRIDS[what], todo, jobs, dry_run)
+    print_plan(GRIDS[what], todo, jobs, dry_run)
     if dry_run or all(cell.finished for cell in todo):
         return {}
     if engine == "ray":
@@ -38,37 +38,42 @@ def reproduce(
         return run_local(todo, jobs, show).failed
 
 
-def tell(grid: Grid, todo: list[Cell], jobs: int, every: bool) -> None:
-    """The list of runs (all of them in a dry run, else a line) and an estimate of the time."""
-    console, open_ = rich_console(), [cell for cell in todo if not cell.finished]
-    console.print(f"[bold]{grid.title}[/]: {len(todo)} runs, {len(todo) - len(open_)} finished")
-    for cell in todo if every else ():
-        console.print(
-            f"  {'done' if cell.finished else '    '} {cell.name} · {cell.run.preset} · {cell.run.steps:,} steps"
-        )
-    if open_:
-        known = speeds(todo)
-        speed = sum(known.values()) / len(known) if known else probe(open_[-1])
-        source = (
-            "that the runs here have had"
-            if known
-            else f"measured just now on {open_[-1].env}, {open_[-1].entry}"
-        )
-        left = hours(todo, known, speed, jobs)
-        console.print(
-            f"About {describe(left)} with {jobs} at a time, at {speed:,.0f} steps a second ({source})."
-        )
+def print_plan(grid: Grid, todo: list[Cell], jobs: int, every_run: bool) -> None:
+    """The number of runs, or in a dry run all of them, and an estimate of the time."""
+    console = rich_console()
+    unfinished = [cell for cell in todo if not cell.finished]
+    finished = len(todo) - len(unfinished)
+    console.print(f"[bold]{grid.title}[/]: {len(todo)} runs, {finished} finished")
+    if every_run:
+        for cell in todo:
+            mark = "    " if cell in unfinished else "done"
+            steps = f"{cell.run.steps:,} steps"
+            console.print(f"  {mark} {cell.name} · {cell.run.preset} · {steps}")
+    if not unfinished:
+        return
+    known = speeds(todo)
+    if known:
+        speed = sum(known.values()) / len(known)
+        source = "the mean of the runs here"
+    else:
+        cell = unfinished[-1]
+        speed = measure_speed(cell)
+        source = f"measured just now on {cell.env}, {cell.entry}"
+    left = describe(hours(todo, known, speed, jobs))
+    console.print(f"About {left} with {jobs} at a time, at {speed:,.0f} steps a second ({source}).")
 
 
 def describe(time_left: float) -> str:
     """Hours in words."""
     if time_left < 1:
         return f"{60 * time_left:.0f} minutes"
-    return f"{time_left:.1f} hours" if time_left < 48 else f"{time_left / 24:.1f} days"
+    if time_left < 48:
+        return f"{time_left:.1f} hours"
+    return f"{time_left / 24:.1f} days"
 
 
-def probe(cell: Cell) -> float:
-    """Steps a second of a small piece of a cell: few environments, one block, one lesson."""
+def measure_speed(cell: Cell) -> float:
+    """Steps a second of a small piece of a cell: few environments, two rollouts, two updates."""
     run = dataclasses.replace(cell.run, envs=min(cell.run.envs, 8))
     env, agent, bonus = build(run)
     state = RunnerState.reset(env, bonus)
@@ -82,8 +87,10 @@ def probe(cell: Cell) -> float:
 
 def raise_failures(failed: dict[str, str]) -> None:
     """One error that names every failed cell."""
-    if failed:
-        lines = "; ".join(f"{name}: {why}" for name, why in failed.items())
-        raise UserError(
-            f"{len(failed)} of the runs failed, all others are finished; run the same command again to retry. {lines}"
-        )
+    if not failed:
+        return
+    lines = "; ".join(f"{name}: {why}" for name, why in failed.items())
+    raise UserError(
+        f"{len(failed)} of the runs failed, all others are finished. "
+        f"Run the same command again to retry. {lines}"
+    )

@@ -1,4 +1,4 @@
-"""The paper's tables and figures as grids of runs: what is run, for how long, and which numbers stand beside it."""
+"""The paper's tables and figures as grids: what is run, for how long, and the paper's numbers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,16 +15,20 @@ from surprise_memory.reproduce.published import (
     Score,
 )
 
-TV_MAZE, KEY_CORRIDOR = "NoisyTV/MiniWorld-MazeS3Fast-v0", "MiniGrid-KeyCorridorS4R3-v0"
+TV_MAZE = "NoisyTV/MiniWorld-MazeS3Fast-v0"
+KEY_CORRIDOR = "MiniGrid-KeyCorridorS4R3-v0"
+TV_KEY_CORRIDOR = f"NoisyTV/{KEY_CORRIDOR}"
+TV_DOOR_KEY = "NoisyTV/MiniGrid-DoorKey-8x8-v0"
 BUDGETS = ("smoke", "reduced", "full")
+Options = tuple[tuple[str, Any], ...]  # dotted names, as on the command line, and values
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a table: a method in a setting. `options` are dotted names of a run's options, as on the command line."""
+    """One line of a table: a method, and the options that it sets."""
 
     method: str
-    options: tuple[tuple[str, Any], ...] = ()
+    options: Options = ()
     label: str = ""
 
     @property
@@ -32,10 +36,23 @@ class Entry:
         """How it is called in tables and directories."""
         return self.label or self.method
 
+    @property
+    def generator(self) -> str:
+        """The first part of the method: 'rnd' of 'rnd+sm', 'none' without a bonus."""
+        return self.method.partition("+")[0]
+
+    @property
+    def memory(self) -> str:
+        """The second part of the method: 'sm' of 'rnd+sm', empty for a generator alone."""
+        return self.method.partition("+")[2]
+
 
 @dataclass(frozen=True)
 class Grid:
-    """Entries x environments x seeds. `steps` and `seeds` are for reduced and full; smoke is always as small as can be."""
+    """Entries x environments x seeds.
+
+    `steps` and `seeds` are for the budgets reduced and full. Smoke is always as small as possible.
+    """
 
     title: str
     envs: tuple[str, ...]
@@ -43,18 +60,27 @@ class Grid:
     steps: tuple[int, int]
     seeds: tuple[int, int] = (3, 5)
     preset: str = "paper"
-    scale: float = 1.0  # returns are multiplied by this in tables
-    published: dict[tuple[str, str], Score] = field(
-        default_factory=dict
-    )  # (environment, entry's name)
-    short: dict[str, str] = field(default_factory=dict)  # what tables call an environment
-    says: str = ""  # what the paper says about it, in our words
-    options: tuple[tuple[str, Any], ...] = ()  # of all entries
-    asks: tuple[
-        str, ...
-    ] = ()  # what each finished bonus is asked: "mnir" by kind of state, the "doctor"'s questions
-    solved: float | None = None  # the training return (before `scale`) that counts as solved
-    comparable: bool = False  # whether scores of different environments may be averaged
+    scale: float = 1.0
+    """Returns are multiplied by this in tables."""
+    published: dict[tuple[str, str], Score] = field(default_factory=dict)
+    """The paper's scores, by environment and name of the entry."""
+    short: dict[str, str] = field(default_factory=dict)
+    """What tables call an environment."""
+    paper_says: str = ""
+    """What the paper says about it, in our words."""
+    options: Options = ()
+    """Options of all entries."""
+    probes: tuple[str, ...] = ()
+    """What is measured of each finished bonus: "mnir" by kind of state, the "doctor"'s numbers."""
+    solved: float | None = None
+    """The training return, before `scale`, that counts as solved."""
+    comparable: bool = False
+    """Whether scores of different environments may be averaged."""
+
+    @property
+    def entry_names(self) -> list[str]:
+        """The names of the entries, in order."""
+        return [entry.name for entry in self.entries]
 
     def budget(self, name: str) -> tuple[str, int, int]:
         """(preset, steps, seeds) of a budget."""
@@ -70,50 +96,81 @@ def methods(*names: str) -> tuple[Entry, ...]:
     return tuple(Entry(name) for name in names)
 
 
-def sizes() -> tuple[Entry, ...]:
-    """The paper's N-d."""
-    pairs = ((32, 4), (128, 16), (1024, 64))
-    return tuple(
-        Entry("rnd+sm", (("bonus.memory.slots", n), ("bonus.memory.width", d)), f"rnd+sm {n}-{d}")
-        for n, d in pairs
-    )
+def memory_sizes() -> tuple[Entry, ...]:
+    """Slots and their width, N-d in the paper."""
+    entries = []
+    for slots, width in ((32, 4), (128, 16), (1024, 64)):
+        options = (("bonus.memory.slots", slots), ("bonus.memory.width", width))
+        entries.append(Entry("rnd+sm", options, f"rnd+sm {slots}-{width}"))
+    return tuple(entries)
 
 
-def widths() -> tuple[Entry, ...]:
-    """W's hidden units and rate, for each generator."""
-    return tuple(
-        Entry(
-            f"{g}+sm",
-            (("bonus.memory.w_hidden", hidden), ("bonus.memory_lr", rate)),
-            f"{g}+sm W{hidden} {rate:g}",
-        )
-        for g in ("rnd", "icm", "ngu", "ae")
-        for hidden in (8, 32, 64, 128)
-        for rate in (1e-4, 1e-3)
-    )
+def w_sizes() -> tuple[Entry, ...]:
+    """W's hidden units and learning rate, for each generator."""
+    entries = []
+    for generator in ("rnd", "icm", "ngu", "ae"):
+        for hidden in (8, 32, 64, 128):
+            for rate in (1e-4, 1e-3):
+                options = (("bonus.memory.w_hidden", hidden), ("bonus.memory_lr", rate))
+                label = f"{generator}+sm W{hidden} {rate:g}"
+                entries.append(Entry(f"{generator}+sm", options, label))
+    return tuple(entries)
+
+
+def ppo_changes() -> tuple[Entry, ...]:
+    """Plain PPO, with the settings in which the default preset differs: one by one, and all."""
+    normalised = ("ppo.normalise_advantage", True)
+    entropy = ("ppo.entropy", 0.01)
+    rate = ("ppo.lr", 3e-4)
+    entries = []
+    for options in ((), (normalised,), (entropy,), (rate,), (normalised, entropy, rate)):
+        label = "none"
+        for name, _ in options:
+            label += " " + name.removeprefix("ppo.")
+        entries.append(Entry("none", options, label))
+    return tuple(entries)
 
 
 def with_and_without(*names: str) -> tuple[Entry, ...]:
     """Each generator alone and with its memory."""
-    return tuple(Entry(name + memory) for name in names for memory in ("", "+sm"))
+    entries = []
+    for name in names:
+        entries += [Entry(name), Entry(f"{name}+sm")]
+    return tuple(entries)
+
+
+def noisy(*names: str) -> tuple[Entry, ...]:
+    """Each generator with its memory in the settings of the preset `noisy`."""
+    return tuple(Entry(f"{name}+sm", WIDE, f"{name}+sm noisy") for name in names)
 
 
 def plain_dqn() -> Entry:
-    """No bonus, and the recurrent agent, which would else be PPO."""
+    """No bonus, and the recurrent agent. The default agent would be PPO."""
     return Entry("none", (("agent", "dqn"),), "none, dqn")
 
 
+def published_atari() -> dict[tuple[str, str], Score]:
+    """The paper's scores by (game, method)."""
+    scores: dict[tuple[str, str], Score] = {}
+    for method, row in ATARI.items():
+        for game, score in zip(GAMES, row, strict=True):
+            scores[game, method] = (score, None)
+    return scores
+
+
 # M read as printed, W wide enough to recall all of its query: the options of the preset `noisy`.
-WIDE = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
-# One by one, and all: what the default preset has otherwise.
-_NORMALISED, _ENTROPY, _RATE = (
-    ("ppo.normalise_advantage", True),
-    ("ppo.entropy", 0.01),
-    ("ppo.lr", 3e-4),
-)
-PPO_CHANGES = ((), (_NORMALISED,), (_ENTROPY,), (_RATE,), (_NORMALISED, _ENTROPY, _RATE))
-EXPECT = Entry("rnd+sm", (("bonus.expect", True),), "rnd+sm expect")
+WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
+EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
+RECOGNISE = Entry("rnd+sm+recognise")
+RECOGNISE_GATE = Entry("rnd+sm+recognise+gate")
+_BY_NOVELTY = (("bonus.scale_by", "novelty"), ("bonus.gate.margin", 0.02))
+STEADY = Entry("rnd+sm+recognise+gate", _BY_NOVELTY, "rnd+sm+recognise+gate, by novelty")
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
+_WITH_TV = {
+    TV_DOOR_KEY: "DoorKey-8x8 with a TV",
+    TV_KEY_CORRIDOR: "KeyCorridorS4R3 with a TV",
+    KEY_CORRIDOR: "KeyCorridorS4R3",
+}
 _TASKS = {KEY_DOOR: "Key-Door", OBSTACLES: "Dynamic-Obstacles", LAVA: "Lava-Cross"}
 
 GRIDS: dict[str, Grid] = {
@@ -125,7 +182,7 @@ GRIDS: dict[str, Grid] = {
         scale=100,
         published=TABLE_1,
         short=_TASKS,
-        says="The memory improves every generator on every task but ICM on Key-Door.",
+        paper_says="The memory improves every generator on every task but ICM on Key-Door.",
         solved=0.9,
         comparable=True,
     ),
@@ -134,9 +191,9 @@ GRIDS: dict[str, Grid] = {
         GAMES,
         methods("rnd", "rnd+sm", "lwm", "lwm+sm", "ngu"),
         steps=(500_000, 12_500_000),
-        published={(g, m): (s, None) for m in ATARI for g, s in zip(GAMES, ATARI[m], strict=True)},
+        published=published_atari(),
         short=_GAMES,
-        says="The memory improves RND and LWM in every game; LWM+SM has the best mean.",
+        paper_says="The memory improves RND and LWM in every game; LWM+SM has the best mean.",
     ),
     "noisy-tv": Grid(
         "Noisy-TV in a 3-D maze",
@@ -145,8 +202,9 @@ GRIDS: dict[str, Grid] = {
         steps=(200_000, 4_000_000),
         scale=100,
         published={(TV_MAZE, "none"): (85, None), (TV_MAZE, "rnd+sm"): (90, None)},
-        says="RND+SM watches less than RND and reaches 0.9, plain PPO 0.85, RND about a fifth less than RND+SM.",
-        asks=("mnir",),
+        paper_says="RND+SM watches less than RND and reaches 0.9. Plain PPO reaches 0.85, "
+        "RND about a fifth less than RND+SM.",
+        probes=("mnir",),
     ),
     "ablation-memory": Grid(
         "Without M, without W, counts instead: Dynamic-Obstacles",
@@ -154,9 +212,12 @@ GRIDS: dict[str, Grid] = {
         methods("rnd", "rnd+sm", "rnd+m", "rnd+w", "rnd+counts"),
         steps=(2_000_000, 10_000_000),
         scale=100,
-        published={key: TABLE_1[key] for key in ((OBSTACLES, "rnd"), (OBSTACLES, "rnd+sm"))},
+        published={
+            (OBSTACLES, "rnd"): TABLE_1[OBSTACLES, "rnd"],
+            (OBSTACLES, "rnd+sm"): TABLE_1[OBSTACLES, "rnd+sm"],
+        },
         short=_TASKS,
-        says="Neither half learns much alone.",
+        paper_says="Neither half learns much alone.",
         solved=0.9,
     ),
     "ablation-atari": Grid(
@@ -165,25 +226,25 @@ GRIDS: dict[str, Grid] = {
         methods("rnd+sm", "rnd+m", "rnd+w"),
         steps=(500_000, 12_500_000),
         short=_GAMES,
-        says="Both halves are needed.",
+        paper_says="Both halves are needed.",
     ),
     "ablation-size": Grid(
         "Slots and their width, N-d: Dynamic-Obstacles",
         (OBSTACLES,),
-        sizes(),
+        memory_sizes(),
         steps=(2_000_000, 10_000_000),
         scale=100,
         solved=0.9,
         published={(OBSTACLES, "rnd+sm 128-16"): TABLE_1[OBSTACLES, "rnd+sm"]},
         short=_TASKS,
-        says="More is better up to 128-16, and no better beyond.",
+        paper_says="More is better up to 128-16, and no better beyond.",
     ),
     "no-task-reward": Grid(
         "MiniWorld without task reward: the return that exploring brings",
         ("MiniWorld-PickupObjects-v0", "MiniWorld-FourRooms-v0"),
         (Entry("none", (("agent", "random"),), "random"), *methods("rnd", "rnd+sm")),
         steps=(200_000, 100_000_000),
-        says="RND+SM collects most; RND less than a random agent in the easy room.",
+        paper_says="RND+SM collects most; RND less than a random agent in the easy room.",
     ),
     "long-atari": Grid(
         "Atari for 200 M frames",
@@ -195,9 +256,9 @@ GRIDS: dict[str, Grid] = {
             ("Frostbite", "rnd+sm"): (9_000, None),
         },
         short=_GAMES,
-        says="RND+SM reaches about 10,000 and 9,000, well above RND.",
+        paper_says="RND+SM reaches about 10,000 and 9,000, well above RND.",
     ),
-    # What the paper does not have.
+    # Not in the paper.
     "generators": Grid(
         "Every generator where nothing guides the way: KeyCorridorS4R3",
         (KEY_CORRIDOR,),
@@ -206,7 +267,7 @@ GRIDS: dict[str, Grid] = {
             *with_and_without("rnd", "icm", "ngu", "ae"),
             *methods("disagreement", "rnd+m", "rnd+w", "rnd+counts"),
             EXPECT,
-            Entry("rnd+sm", WIDE, "rnd+sm noisy"),
+            *noisy("rnd"),
             Entry("rnd+sm", WIDE[1:], "rnd+sm W128"),
         ),
         steps=(1_200_000, 2_000_000),
@@ -217,10 +278,7 @@ GRIDS: dict[str, Grid] = {
     "ablation-ppo": Grid(
         "What plain PPO needs beyond the paper's settings: Dynamic-Obstacles",
         (OBSTACLES,),
-        tuple(
-            Entry("none", options, " ".join(("none", *(name.split(".")[1] for name, _ in options))))
-            for options in PPO_CHANGES
-        ),
+        ppo_changes(),
         steps=(2_000_000, 10_000_000),
         scale=100,
         short=_TASKS,
@@ -238,19 +296,29 @@ GRIDS: dict[str, Grid] = {
     ),
     "noisy-grid": Grid(
         "Noisy-TV on MiniGrid, which takes minutes",
-        ("NoisyTV/MiniGrid-DoorKey-8x8-v0",),
+        (TV_DOOR_KEY,),
         (
             Entry("none"),
             *with_and_without("rnd", "icm", "ngu", "ae"),
             Entry("disagreement"),
             EXPECT,
-            *(Entry(f"{g}+sm", WIDE, f"{g}+sm noisy") for g in ("rnd", "icm", "ngu", "ae")),
+            *noisy("rnd", "icm", "ngu", "ae"),
         ),
         steps=(400_000, 2_000_000),
         preset="default",
         scale=100,
         solved=0.9,
-        asks=("mnir",),
+        probes=("mnir",),
+    ),
+    "noise": Grid(
+        "A bonus that noise cannot buy: with a TV, with moving balls, and with neither",
+        (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
+        (*methods("none", "rnd+sm"), RECOGNISE, RECOGNISE_GATE, STEADY),
+        steps=(1_400_000, 5_000_000),
+        preset="default",
+        scale=100,
+        short=_TASKS | _WITH_TV,
+        solved=0.9,
     ),
     "expectation": Grid(
         "The paper's three tasks, paying only what could not be expected",
@@ -258,7 +326,7 @@ GRIDS: dict[str, Grid] = {
         (
             *methods("none", "rnd", "rnd+sm"),
             EXPECT,
-            Entry("rnd+sm", WIDE, "rnd+sm noisy"),
+            *noisy("rnd"),
             *methods("ngu", "disagreement"),
         ),
         steps=(2_000_000, 10_000_000),
@@ -284,7 +352,8 @@ GRIDS: dict[str, Grid] = {
         solved=0.9,
     ),
     "t-maze": Grid(
-        "A task that needs memory: a sign at the start of a corridor tells which way to turn at its end",
+        "A task that needs memory: a sign at the start of a corridor tells "
+        "which way to turn at its end",
         ("ToyTMaze-v0",),
         (plain_dqn(), Entry("none", (("agent", "ppo"),), "none, ppo")),
         steps=(80_000, 160_000),
@@ -295,12 +364,12 @@ GRIDS: dict[str, Grid] = {
     "w-study": Grid(
         "How big must W be? KeyCorridorS4R3",
         (KEY_CORRIDOR,),
-        widths(),
+        w_sizes(),
         steps=(1_200_000, 2_000_000),
         seeds=(1, 5),
         preset="default",
         scale=100,
         solved=0.5,
-        asks=("doctor",),
+        probes=("doctor",),
     ),
 }

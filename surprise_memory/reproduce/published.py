@@ -1,25 +1,22 @@
 """The numbers of the paper, as printed. Nothing here was measured by us."""
 
-Score = tuple[
-    float, float | None
-]  # mean and standard deviation over 5 runs; None where the paper gives none
+# Mean and standard deviation over 5 runs; None where the paper prints no deviation.
+Score = tuple[float, float | None]
 
-KEY_DOOR, OBSTACLES, LAVA = (
-    "MiniGrid-DoorKey-16x16-v0",
-    "MiniGrid-Dynamic-Obstacles-16x16-v0",
-    "MiniGrid-LavaCrossingS11N5-v0",
-)
+KEY_DOOR = "MiniGrid-DoorKey-16x16-v0"
+OBSTACLES = "MiniGrid-Dynamic-Obstacles-16x16-v0"
+LAVA = "MiniGrid-LavaCrossingS11N5-v0"
 MINIGRID = ("none", "rnd", "rnd+sm", "icm", "icm+sm", "ngu", "ngu+sm", "ae", "ae+sm")
 GAMES = ("Freeway", "Frostbite", "Venture", "Gravitar", "Solaris", "MontezumaRevenge")
 
 
 def _row(env: str, text: str) -> dict[tuple[str, str], Score]:
-    """'0.0±0.0 48.3±26 ...' in the order of MINIGRID."""
-    pairs = [cell.split("±") for cell in text.split()]
-    return {
-        (env, method): (float(mean), float(std))
-        for method, (mean, std) in zip(MINIGRID, pairs, strict=True)
-    }
+    """'0.0±0.0 48.3±26 ...' in the order of MINIGRID, by (environment, method)."""
+    scores: dict[tuple[str, str], Score] = {}
+    for method, cell in zip(MINIGRID, text.split(), strict=True):
+        mean, std = cell.split("±")
+        scores[env, method] = (float(mean), float(std))
+    return scores
 
 
 # Table 1: task return x 100 over 128 episodes after 10 M steps.
@@ -29,7 +26,8 @@ TABLE_1 = (
     | _row(LAVA, "78.0±1.7 25.0±35 71.1±5 56.2±40 84.6±1 42.2±40 69.5±5 29.0±6 70.9±2")
 )
 
-# Tables 2 and 5: return over 128 episodes after 50 M frames, games in the order of GAMES. "prior" is taken over from LWM's paper.
+# Tables 2 and 5: return over 128 episodes after 50 M frames, games in the order of GAMES.
+# The paper takes the rows marked "prior" from the paper of LWM.
 ATARI: dict[str, tuple[float, ...]] = {
     "emi (prior)": (33.8, 7002, 646, 558, 2688, 387),
     "ex2 (prior)": (27.1, 3387, 589, 550, 2276, 0),
@@ -57,7 +55,8 @@ ATARI_MEAN_MEDIAN: dict[str, tuple[float, float]] = {
     "rnd+sm": (74.8, 84.6),
 }
 
-# Random and human scores, games in the order of GAMES. The paper's means follow from the first human row and not from the second.
+# Random and human scores, games in the order of GAMES.
+# The paper's means follow from the first row of human scores, and not from the second.
 RANDOM = (0.0, 65.2, 0.0, 173.0, 1236.3, 0.0)
 HUMAN = {
     "paper": (29.6, 4334.7, 1187.5, 2672.0, 12326.7, 4366.7),

@@ -1,59 +1,63 @@
-"""The same cells on a Ray cluster: each is a trial of Ray Tune, which retries it elsewhere when a machine goes away.
+"""The same cells on a Ray cluster: each is a trial of Ray Tune, retried when its machine goes away.
 
-The directory must be one that every machine sees, such as a network disk. A trial that is started again continues from its
-run's own checkpoint, so nothing is made twice, and what comes out is what the local engine makes.
+The directory must be one that every machine sees, such as a network disk. A trial that is started
+again continues from its run's own checkpoint. So nothing is made twice, and the results are those
+of the local engine.
 """
 
 from pathlib import Path
 from typing import Any
 
-from surprise_memory.errors import UserError
+from surprise_memory.errors import need
 from surprise_memory.reproduce.cells import Cell, make, prepare
 
 RETRIES = 3  # of one cell
 
 
 def run_ray(cells: list[Cell], root: Path) -> dict[str, str]:
-    """Make all cells that are not finished on the cluster that RAY_ADDRESS names, or on this machine; returns what failed."""
-    try:
-        import ray
-        from ray import tune
-    except ImportError as error:
-        raise UserError("Ray is not installed: pip install 'surprise-memory[ray]'.") from error
-    todo = {cell.path.name: cell for cell in cells if not cell.finished}
-    for cell in todo.values():
+    """Make all cells that are not finished. Returns name -> reason of those that failed.
+
+    They run on the cluster that RAY_ADDRESS names, or on this machine.
+    """
+    ray = need("ray", extra="ray")
+    tune = need("ray.tune", extra="ray")
+    todo = [cell for cell in cells if not cell.finished]
+    paths = []
+    for cell in todo:
         prepare(cell)
+        paths.append(str(cell.path.resolve()))
     if not ray.is_initialized():
         ray.init(log_to_driver=False, include_dashboard=False)
-    storage = root.resolve()
     tuner = tune.Tuner(
         tune.with_resources(trial, {"cpu": 1}),
-        param_space={
-            "path": tune.grid_search([str(cell.path.resolve()) for cell in todo.values()])
-        },
+        param_space={"path": tune.grid_search(paths)},
         tune_config=tune.TuneConfig(max_concurrent_trials=None),
         run_config=tune.RunConfig(
             name="ray",
-            storage_path=str(storage),
+            storage_path=str(root.resolve()),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
             verbose=0,
         ),
     )
-    results: Any = tuner.fit()
-    why = {
-        Path(r.config["path"]).name: str(r.error)
-        for r in results
-        if r.error is not None and r.config
-    }
-    return {
-        cell.name: why.get(name, "it did not finish")
-        for name, cell in todo.items()
-        if not cell.finished
-    }
+    errors = errors_by_path(tuner.fit())
+    failed = {}
+    for cell, path in zip(todo, paths, strict=True):
+        if not cell.finished:
+            failed[cell.name] = errors.get(path, "it did not finish")
+    return failed
+
+
+def errors_by_path(results: Any) -> dict[str, str]:
+    """The error of each trial that had one, by its cell's directory."""
+    errors = {}
+    for result in results:
+        if result.error is not None and result.config:
+            errors[result.config["path"]] = str(result.error)
+    return errors
 
 
 def trial(config: dict[str, str]) -> None:
-    """One cell, wherever Tune puts it; a trial that comes back finds its checkpoint in the cell's directory."""
+    """One cell, wherever Tune puts it."""
     from ray import tune
 
     make(Path(config["path"]))

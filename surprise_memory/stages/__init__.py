@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from gymnasium import Space
 
 from surprise_memory.nn.actions import Actions
-from surprise_memory.registry import register, register_options
+from surprise_memory.registry import register
 from surprise_memory.stages.base import Stage, Steps
 from surprise_memory.stages.episodic import Episodic, NGUConfig
 from surprise_memory.stages.expect import Expect, ExpectConfig
@@ -48,7 +48,7 @@ STAGES = {
 
 
 def register_stage(name: str, make: Make, about: str, options: type | None = None) -> None:
-    """Put a stage of yours beside ours: `rnd+sm+name` then works wherever a method is named.
+    """Add a stage of yours: `rnd+sm+name` then works wherever a method is named.
 
     `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
     defaults; the stage finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
@@ -63,8 +63,7 @@ def register_stage(name: str, make: Make, about: str, options: type | None = Non
     ['root']
     >>> del STAGES["root"]  # only so that this example leaves nothing behind
     """
-    register(STAGES, name, Entry(make, about), "stage")
-    register_options(name, options)
+    register(STAGES, name, Entry(make, about), "stage", options)
 
 
 __all__ = [
@@ -75,9 +74,9 @@ __all__ = [
     "Gain",
     "Gate",
     "GateConfig",
+    "NGUConfig",
     "Recognise",
     "RecogniseConfig",
-    "NGUConfig",
     "Stage",
     "Steps",
     "register_stage",

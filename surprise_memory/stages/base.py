@@ -1,15 +1,15 @@
 """The contract of a stage: what may happen to the reward between |v| and its scale.
 
-| member                                          | shapes           | what it is                            |
-|-------------------------------------------------|------------------|---------------------------------------|
-| uses                                            |                  | columns of the chunk it looks at      |
-| prepare(seen) -> inputs                         | (K, ...) each    | what stays the same while it learns   |
-| start(B) -> carry                               |                  | episodic state before the first step  |
-| forward(reward, inputs, steps, carry)           | (T, B) to (T, B) | (reward, record, carry), changes nothing |
-| losses(inputs, record, weight, rng)             | (K, ...) each    | what trains it, by name               |
-| update(record, valid, warmup)                   | (T, B, ...) each | the one place where its statistics move |
+| member                                | shapes           | what it is                           |
+|---------------------------------------|------------------|--------------------------------------|
+| uses                                  |                  | columns of the chunk it looks at     |
+| prepare(seen) -> inputs               | (K, ...) each    | what stays the same while it learns  |
+| start(B) -> carry                     |                  | episodic state before the first step |
+| forward(reward, inputs, steps, carry) | (T, B) to (T, B) | (reward, record, carry)              |
+| losses(inputs, record, weight, rng)   | (K, ...) each    | what trains it, by name              |
+| update(record, valid, warmup)         | (T, B, ...) each | where its statistics move            |
 
-A stage is named in a method after the memory: `rnd+sm+expect`. `check_stage` tests a class of yours.
+A method names its stages after the memory: `rnd+sm+expect`. `check_stage` tests a class of yours.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,10 @@ class Stage(nn.Module):
     """
 
     uses: tuple[str, ...] = ()
-    """Of obs, action, next_obs: what `prepare` gets. Observations are normalised, actions are float vectors."""
+    """Of obs, action, next_obs: what `prepare` gets.
+
+    Observations are normalised, actions are float vectors (K, A).
+    """
     lr: float | None = None
     """Learning rate of its networks; None is `BonusConfig.lr`."""
     asks_memory: bool = False
@@ -55,7 +58,10 @@ class Stage(nn.Module):
     """Columns of the record, (T, B) each, whose means are logged as intrinsic/NAME."""
 
     def prepare(self, seen: Columns) -> Columns:
-        """From the columns it uses, (K, ...) each, to what `forward` and `losses` need, without gradients."""
+        """From the columns it uses to what `forward` and `losses` need; (K, ...) each.
+
+        Nothing in it has a gradient.
+        """
         return seen
 
     def start(self, num_envs: int) -> Any:
@@ -65,7 +71,10 @@ class Stage(nn.Module):
     def forward(
         self, reward: Tensor, inputs: Columns, steps: Steps, carry: Any
     ) -> tuple[Tensor, Columns, Any]:
-        """From the reward (T, B) to (reward (T, B), record (T, B, ...) each, carry). Changes nothing."""
+        """From the reward (T, B) to (reward (T, B), record, carry). Changes nothing.
+
+        Each column of the record is (T, B, ...).
+        """
         raise NotImplementedError
 
     def losses(

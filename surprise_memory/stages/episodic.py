@@ -1,15 +1,16 @@
-"""NGU's episodic factor (Badia et al., 2020): new in this episode, times how surprising over the whole life.
+"""NGU's episodic factor (Badia et al., 2020): novelty in the episode times life-long surprise.
 
 | symbol | meaning                                                               |
 |--------|-----------------------------------------------------------------------|
-| f(s)   | embedding of the controllable state, trained to tell the action       |
+| f(s)   | embedding of the controllable state, trained to predict the action    |
 | d^2    | squared distances from f(s') to its k nearest in this episode         |
 | d_m^2  | running mean of these                                                 |
 | K      | kernel eps / (max(d^2 / d_m^2 - xi, 0) + eps), near 1 for a repeat    |
 | r_epi  | 1 / (sqrt(sum of K) + c), and 0 above s_max                           |
 | alpha  | 1 + (e - mean e) / std e, clipped to [1, L]; e is the reward so far   |
 
-The reward is r_epi * alpha. NGU is RND with this stage; with a memory, e is the novelty of RND's surprise.
+The reward is r_epi * alpha. NGU is RND with this stage. With a memory, e is the novelty of RND's
+surprise.
 """
 
 from dataclasses import dataclass
@@ -32,23 +33,23 @@ class NGUConfig:
     """The episodic factor of never give up; its life-long part is RND (rnd.n, rnd.hidden)."""
 
     k: int = 10
-    """Nearest neighbours; while an episode has fewer, it pays nothing."""
+    """Nearest neighbours; an episode with fewer steps pays nothing."""
     capacity: int = 30_000
-    """Embeddings of an episode that are kept, the newest."""
+    """Newest embeddings of an episode that are kept."""
     embedding: int = 32
     """Width of f."""
     hidden: int = 128
     """Width of the hidden layers."""
     eps: float = 1e-4
-    """Of the kernel; the NGU paper's text has 1e-3, its public code 1e-4."""
+    """Kernel's epsilon; 1e-3 in the NGU paper's text, 1e-4 in its public code."""
     xi: float = 0.008
-    """Squared distances below this many mean ones count as none."""
+    """Squared distances below this many times the mean count as zero."""
     c: float = 1e-3
     """Keeps the episodic reward finite."""
     s_max: float = 8.0
-    """Above this similarity the episodic reward is zero."""
+    """Similarity above which the episodic reward is zero."""
     clip: float = 5.0
-    """L, the largest life-long factor."""
+    """Largest life-long factor (L)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class Episodic(Stage):
         require(min(positive) > 0, "ngu.eps, ngu.c, ngu.s_max", positive, "above 0")
         require(c.xi >= 0, "ngu.xi", c.xi, "at least 0")
         require(c.clip >= 1, "ngu.clip", c.clip, "at least 1")
-        self.actions, self.config = actions, config
+        self.actions = actions
+        self.config = config
         self.embed = encoder(shape, [c.hidden, c.hidden], c.embedding, nn.ReLU)
         self.inverse_model = mlp([2 * c.embedding, c.hidden, actions.width], nn.ReLU)
         self.distance = RunningMoments(momentum=momentum)
@@ -118,12 +120,13 @@ class Episodic(Stage):
         self, inputs: Columns, record: Columns, weight: Tensor | None, rng: torch.Generator
     ) -> dict[str, Tensor]:
         """The inverse model's loss, which alone trains the embedding."""
-        pair = torch.cat([self.embed(inputs["obs"]), self.embed(inputs["next_obs"])], 1)
-        guess = self.inverse_model(pair)
+        before = self.embed(inputs["obs"])
+        after = self.embed(inputs["next_obs"])
+        guess = self.inverse_model(torch.cat([before, after], 1))
         return {"inverse": self.actions.inverse_loss(guess, inputs["action"], weight)}
 
     def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
-        """The mean distance always, e only after the warm-up: untrained surprises are far too large."""
+        """Take in the distances, and e after the warm-up: untrained surprises are far too large."""
         distance = record["distance"][valid]
         self.distance.update(distance[distance.isfinite()])
         if not warmup:
@@ -133,9 +136,9 @@ class Episodic(Stage):
 def episodic_knn(
     points: Tensor, first: Tensor, valid: Tensor, carry: Visited, k: int, capacity: int
 ) -> tuple[Tensor, Visited]:
-    """Squared distances (T, B, k) of points (T, B, p) to their nearest earlier ones of the episode; inf where there are fewer.
+    """Squared distances (T, B, k) of points (T, B, p) to the nearest earlier ones of the episode.
 
-    A point is asked about before it is put in, so it is never its own neighbour.
+    They are inf where there are fewer. A point is never its own neighbour.
     """
     T, B = first.shape
     age, next_age = episode_ages(first, valid, carry.age)
@@ -154,15 +157,16 @@ def episodic_knn(
 
 
 def nearest(query: Tensor, keys: Tensor, hidden: Tensor, k: int) -> Tensor:
-    """The k smallest squared distances, query (b, T, p) to keys (b, L, p); `hidden` (b, T, L) keys do not count.
+    """The k smallest squared distances of query (b, T, p) to keys (b, L, p).
 
-    A product finds the neighbours quickly, about their centre for precision, and their distances are then taken from the
-    differences: |a|^2 + |b|^2 - 2 ab of two equal points is not zero in float32.
+    Keys that are `hidden` (b, T, L) do not count. A product finds the neighbours quickly, about
+    their centre for precision. Their distances are then taken from the differences, because
+    |a|^2 + |b|^2 - 2 ab of two equal points is not zero in float32.
     """
     centre = keys.mean(1, keepdim=True)
-    rough = (keys - centre).square().sum(2)[:, None] - 2 * (query - centre) @ (
-        keys - centre
-    ).transpose(1, 2)
+    centred = keys - centre
+    products = 2 * (query - centre) @ centred.transpose(1, 2)
+    rough = centred.square().sum(2)[:, None] - products  # |b|^2 - 2 ab
     rough.masked_fill_(hidden, torch.inf)
     values, which = rough.topk(min(k, rough.shape[2]), dim=2, largest=False, sorted=False)
     near = keys[torch.arange(len(keys))[:, None, None], which]  # (b, T, k, p)
@@ -171,7 +175,7 @@ def nearest(query: Tensor, keys: Tensor, hidden: Tensor, k: int) -> Tensor:
 
 
 def episodic_reward(distance: Tensor, mean: Tensor, config: NGUConfig) -> Tensor:
-    """r_epi of squared distances (..., k) and their running mean; zero where an episode is younger than k steps."""
+    """Compute r_epi from squared distances (..., k); zero in an episode's first k steps."""
     c = config
     kernel = c.eps / ((distance / mean.clamp(min=1e-12) - c.xi).clamp(min=0) + c.eps)
     similarity = kernel.sum(-1).sqrt() + c.c

@@ -1,9 +1,9 @@
 """Pay only the excess over the bonus that was to be expected from state and action.
 
-Noise is new every time, so the memory of an episode never holds it. But *that* it is new is no news:
-an agent that turns on the TV can predict how novel the next frame will look. A small network learns
-E[r | s, a], and max(r - E, 0) is paid. A first sight in an episode still stands out, because the
-network does not know what the episode has already shown.
+Noise is new every time, so the memory of an episode never holds it. But *that* it is new is no
+news: an agent that turns on the TV can predict how novel the next frame will look. A small network
+learns E[r | s, a], and max(r - E, 0) is paid. A first sight in an episode still stands out, because
+the network does not know what the episode has already shown.
 """
 
 from dataclasses import dataclass

@@ -2,14 +2,14 @@
 
     gain = e - e_2,    e_2 = |W([u Q V, u]) - [u Q V, u]|^power
 
-W is trained on recalls that really happen. What never recurs is never recalled, so W never learns to
-rebuild it from its recall: remembering it would save nothing. A first sight of something that recurs
-would be recognised. "If the agent meets the same surprise at two time steps, its surprise novelty
-should decline": this is paid (`gain`), or used to tell kinds of sights apart (`gate`).
+W is trained on recalls that really happen. What never recurs is never recalled, so W never learns
+to rebuild it from its recall: remembering it would save nothing. A first sight of something that
+recurs would be recognised. "If the agent meets the same surprise at two time steps, its surprise
+novelty should decline": this is paid (`gain`), or used to tell kinds of sights apart (`gate`).
 
-Single gains fluctuate around their mean, and the positive half of the fluctuations would be paid. The
-gate therefore asks of the *kind* of sight: a small network learns E[gain / e | s'], and the novelty
-passes if that is above zero.
+Single gains fluctuate around their mean, and the positive half of the fluctuations would be paid.
+The gate therefore asks about the *kind* of sight: a small network learns E[gain / e | s'], and the
+novelty passes if that is above zero.
 """
 
 from dataclasses import dataclass
@@ -30,6 +30,8 @@ class GateConfig:
 
     temperature: float = 0.01
     """Width of the gate, in shares of the novelty."""
+    margin: float = 0.0
+    """Added to the expected gain: a kind whose gain is above minus this passes."""
     lr: float = 1e-3
     """Learning rate of the expected gain."""
 
@@ -43,7 +45,7 @@ class Gain(Stage):
     def forward(
         self, reward: Tensor, inputs: Columns, steps: Steps, carry: None
     ) -> tuple[Tensor, Columns, None]:
-        """reward * (e - e_2) / e."""
+        """The reward times (e - e_2) / e."""
         gain = relative_gain(steps)
         return reward * gain, {"gain": gain}, None
 
@@ -59,7 +61,8 @@ class Gate(Stage):
         super().__init__()
         require(config.temperature > 0, "gate.temperature", config.temperature, "above 0")
         require(config.lr > 0, "gate.lr", config.lr, "above 0")
-        self.config, self.lr = config, config.lr
+        self.config = config
+        self.lr = config.lr
         self.encoder: nn.Module = nn.Identity()
         width = shape[0]
         if is_image(shape):
@@ -80,7 +83,7 @@ class Gate(Stage):
     ) -> tuple[Tensor, Columns, None]:
         """Novelty of a kind that remembering helps with passes."""
         expected = in_pieces(self.expected, inputs).unflatten(0, reward.shape)
-        gate = torch.sigmoid(expected / self.config.temperature)
+        gate = torch.sigmoid((expected + self.config.margin) / self.config.temperature)
         return reward * gate, {"gain": relative_gain(steps), "gate": gate}, None
 
     def losses(

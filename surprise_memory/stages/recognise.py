@@ -5,14 +5,14 @@ nearest of them and d_mean the mean distance to all of them, and
 
     rho = 1 - d_min / d_mean
 
-says how well it is recognised. A sight that recurs has a near neighbour, so rho is close to 1. A rare
-or first sight of something real still resembles other sights: 0.4 to 0.7 on MiniGrid. Independent
-noise in many dimensions is about as far from its nearest neighbour as from everything else: 0.1. The
-reward is multiplied by sigmoid((rho - threshold) / temperature). Nothing has to be learnt, so there
-is no time at the start in which noise pays.
+says how well it is recognised. A sight that recurs has a near neighbour, so rho is close to 1. A
+rare or first sight of something real still resembles other sights: 0.4 to 0.7 on MiniGrid.
+Independent noise in many dimensions is about as far from its nearest neighbour as from everything
+else: 0.1. The reward is multiplied by sigmoid((rho - threshold) / temperature). Nothing has to be
+learnt, so noise does not pay at the start either.
 
-Not resisted: noise that repeats itself (a TV with a few channels, or one that replays real frames) is
-recognised. It is the memory's business to find a repeat less novel.
+Not resisted: noise that repeats itself (a TV with a few channels, or one that replays real frames)
+is recognised. It is the memory's business to find a repeat less novel.
 """
 
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ class RecogniseConfig:
     """What counts as recognised."""
 
     reservoir: int = 2048
-    """Observations of the past that new ones are compared with."""
+    """Past observations that new ones are compared with."""
     turnover: float = 0.125
     """Share of the reservoir that each rollout replaces."""
     threshold: float = 0.3
-    """rho at which half is paid, as a share of what is well recognised here (running 90 % quantile)."""
+    """rho at which half is paid, as a share of rho's running 90 % quantile."""
     temperature: float = 0.02
     """Width of the threshold, in rho."""
 
@@ -55,15 +55,19 @@ class Recognise(Stage):
 
     def __init__(self, shape: tuple[int, ...], config: RecogniseConfig) -> None:
         super().__init__()
-        c = self.config = config
+        c = config
+        self.config = config
         require(c.reservoir >= 2, "recognise.reservoir", c.reservoir, "at least 2")
         require(0 < c.turnover <= 1, "recognise.turnover", c.turnover, "above 0 and at most 1")
         require(0 < c.threshold < 1, "recognise.threshold", c.threshold, "between 0 and 1")
         require(c.temperature > 0, "recognise.temperature", c.temperature, "above 0")
         size = torch.Size(shape).numel()
-        width = PROJECTED if size > 2 * PROJECTED else size
-        # A random projection keeps distances (Johnson and Lindenstrauss), and images become small.
-        projection = torch.randn(size, width) / width**0.5 if width < size else torch.zeros(0)
+        width = size
+        projection = torch.zeros(0)
+        if size > 2 * PROJECTED:
+            # A random projection keeps distances (Johnson and Lindenstrauss); images become small.
+            width = PROJECTED
+            projection = torch.randn(size, width) / width**0.5
         self.register_buffer("projection", projection)
         self.register_buffer("points", torch.zeros(c.reservoir, width))
         self.register_buffer("filled", torch.tensor(0))
@@ -75,7 +79,9 @@ class Recognise(Stage):
         """The observation as one point (K, width)."""
         point = seen["next_obs"].flatten(1)
         projection = self.get_buffer("projection")
-        return {"point": point @ projection if len(projection) else point}
+        if len(projection):
+            point = point @ projection
+        return {"point": point}
 
     @torch.no_grad()
     def forward(
@@ -85,9 +91,8 @@ class Recognise(Stage):
         c = self.config
         point = inputs["point"].unflatten(0, reward.shape)
         known = self.points[: int(self.filled)]
-        if not len(known):  # before the first rollout nothing could be recognised
-            rho = torch.ones_like(reward)
-        else:
+        rho = torch.ones_like(reward)
+        if len(known):  # before the first rollout nothing can be recognised
             rho = recognised(inputs["point"], known).unflatten(0, reward.shape)
         share = torch.sigmoid((rho - c.threshold * self.usual) / c.temperature)
         record = {"point": point, "rho": rho, "recognised": share}
@@ -95,7 +100,7 @@ class Recognise(Stage):
 
     @torch.no_grad()
     def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
-        """Put an even spread of the steps that happened into the reservoir, over the oldest there."""
+        """Replace the oldest of the reservoir by an even spread of the steps that happened."""
         rows = record["point"][valid]
         if not len(rows):
             return
@@ -113,7 +118,7 @@ class Recognise(Stage):
 
 
 def recognised(point: Tensor, known: Tensor, block: int = 2048) -> Tensor:
-    """rho (K,) of points (K, d) among known ones (R, d): 1 - nearest distance / mean distance."""
+    """The rho (K,) of points (K, d) among known ones (R, d): 1 - nearest / mean distance."""
     found = []
     for some in point.split(block):
         distance = torch.cdist(some, known)

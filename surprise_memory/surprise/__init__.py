@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from gymnasium import Space
 
 from surprise_memory.nn.actions import Actions
-from surprise_memory.registry import register, register_options
+from surprise_memory.registry import register
 from surprise_memory.surprise.ae import AE, AEConfig
 from surprise_memory.surprise.base import Surprise
 from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
@@ -58,7 +58,7 @@ SURPRISES = {
 def register_surprise(
     name: str, make: Make, about: str, takes_memory: bool = True, options: type | None = None
 ) -> None:
-    """Put a generator of yours beside ours: `name`, `name+sm`, ... then work wherever a method is named.
+    """Add a generator of yours: `name`, `name+sm`, ... then work wherever a method is named.
 
     `make(obs_shape, action_space, bonus_config)` builds it. `options` is a frozen dataclass with
     defaults; the generator finds it as `bonus_config.NAME`, users set it as `--bonus.NAME.*`.
@@ -70,8 +70,7 @@ def register_surprise(
     256
     >>> del SURPRISES["wide"]  # only so that this example leaves nothing behind
     """
-    register(SURPRISES, name, Entry(make, about, takes_memory), "generator")
-    register_options(name, options)
+    register(SURPRISES, name, Entry(make, about, takes_memory), "generator", options)
 
 
 __all__ = [

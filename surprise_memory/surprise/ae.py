@@ -15,15 +15,15 @@ class AEConfig:
     """Autoencoder."""
 
     n: int = 64
-    """Width of an image's embedding, and so of its surprise; a vector is its own embedding."""
+    """Width of an image's embedding and of its surprise; a vector is its own embedding."""
     hidden: int = 512
     """Width of the hidden layers."""
 
 
 class AE(Surprise):
-    """u = AE(x) - x. x is the whitened state itself (vectors) or a frozen random encoder's view of it (images).
+    """u = AE(x) - x. x is the whitened vector, or a frozen random encoder's view of the image.
 
-    The embedding must not learn: one that did would make itself easy to reconstruct by becoming constant.
+    The embedding must not learn: it would become constant, which is easy to reconstruct.
     """
 
     def __init__(self, shape: tuple[int, ...], config: AEConfig) -> None:
@@ -31,9 +31,11 @@ class AE(Surprise):
         require(config.n >= 1, "ae.n", config.n, "at least 1")
         require(config.hidden >= 1, "ae.hidden", config.hidden, "at least 1")
         if is_image(shape):
-            self.n, self.embed = config.n, freeze(encoder(shape, [], config.n, nn.LeakyReLU))
+            self.n = config.n
+            self.embed = freeze(encoder(shape, [], config.n, nn.LeakyReLU))
         else:
-            (self.n,), self.embed = shape, nn.Identity()
+            (self.n,) = shape
+            self.embed = nn.Identity()
         self.autoencoder = mlp([self.n, config.hidden, config.hidden, self.n], nn.Tanh)
 
     @torch.no_grad()

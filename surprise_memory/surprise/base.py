@@ -1,18 +1,18 @@
 """The contract of a surprise generator.
 
-| member                                         | shapes          | what it is                               |
-|------------------------------------------------|-----------------|------------------------------------------|
-| n                                              |                 | width of the surprise                    |
-| uses                                           |                 | columns of the chunk it looks at         |
-| prepare(seen) -> inputs                        | (K, ...) each   | what stays the same while it learns      |
-| forward(inputs) -> u                           | (K, n)          | surprise with today's weights, equation 1 |
-| losses(inputs, loss, rng, weight) -> u, losses | (K, n), scalars | what trains it, by name                  |
-| start(B) -> carry                              |                 | episodic state before the first step     |
-| unroll(inputs, first, valid, carry)            | (T*B, ...)      | adds what depends on the steps before    |
+| member                              | shapes          | what it is                            |
+|-------------------------------------|-----------------|---------------------------------------|
+| n                                   |                 | width of the surprise                 |
+| uses                                |                 | columns of the chunk it looks at      |
+| prepare(seen) -> inputs             | (K, ...) each   | what stays the same while it learns   |
+| forward(inputs) -> u                | (K, n)          | surprise by today's weights (eq. 1)   |
+| losses(inputs, loss, rng, weight)   | (K, n), scalars | (u, losses by name): what trains it   |
+| start(B) -> carry                   |                 | episodic state before the first step  |
+| unroll(inputs, first, valid, carry) | (T*B, ...)      | adds what depends on the steps before |
 
-The last two matter only to generators with an episodic state, such as LWM. So do `sequence_losses`
-and `pair_loss`, for generators that learn from replayed sequences in their own way. What happens to
-the reward after |v| is a stage's business. `check_surprise` tests a class of yours.
+The last two matter only to generators with an episodic state, such as LWM. `sequence_losses` and
+`pair_loss` matter only to generators that learn from replayed sequences in their own way. What
+happens to the reward after |v| is a stage's business. `check_surprise` tests a class of yours.
 """
 
 from typing import Any
@@ -46,18 +46,24 @@ class Surprise(nn.Module):
 
     n: int
     uses: tuple[str, ...] = ("next_obs",)
-    """Of obs, action, next_obs: what `prepare` gets. Observations are normalised, actions are float vectors (K, A)."""
+    """Of obs, action, next_obs: what `prepare` gets.
+
+    Observations are normalised, actions are float vectors (K, A).
+    """
     power: int | None = None
-    """Power of the norm that is paid, if the method itself fixes it; None is `BonusConfig.power`."""
+    """Power of the norm that is paid, if the method fixes it; None is `BonusConfig.power`."""
     obs_norm: str | None = None
-    """How observations are normalised, if the method itself fixes it; None is `BonusConfig.obs_norm`."""
+    """Normalisation of observations, if the method fixes it; None is `BonusConfig.obs_norm`."""
     lr: float | None = None
-    """Learning rate, also of its memory, if the method itself fixes it; None is `BonusConfig`'s."""
+    """Learning rate, also of its memory, if the method fixes it; None is `BonusConfig`'s."""
     pairs: int = 0
     """Pairs of neighbouring steps that `pair_loss` wants with every replayed batch."""
 
     def prepare(self, seen: Inputs) -> Inputs:
-        """From the columns it uses, (K, ...) each, to what `forward` and `losses` need, without gradients."""
+        """From the columns it uses to what `forward` and `losses` need; (K, ...) each.
+
+        Nothing in it has a gradient.
+        """
         return seen
 
     def forward(self, inputs: Inputs) -> Tensor:
@@ -69,7 +75,7 @@ class Surprise(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """(u with its gradient, losses by name) on K steps, each counting `weight` (K,).
 
-        `loss` is 'norm' or 'squared'; `rng` is for generators that need chance.
+        `loss` is 'norm' or 'squared'; `rng` is for generators whose losses are random.
         """
         u = self(inputs)
         return u, {"surprise": mean_error(u, loss, weight)}
@@ -81,7 +87,10 @@ class Surprise(nn.Module):
     def unroll(
         self, inputs: Inputs, first: Tensor, valid: Tensor, carry: Any
     ) -> tuple[Inputs, Any]:
-        """From the flattened inputs (T*B, ...) of T steps to the same and more, and the carry. Changes nothing."""
+        """Add columns to the flattened inputs (T*B, ...) of T steps; returns them and the carry.
+
+        Changes nothing.
+        """
         return inputs, carry
 
     def sequence_losses(
@@ -95,7 +104,7 @@ class Surprise(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """As `losses` on the steps `rows` (K,) of whole sequences, whose inputs are (T*B, ...).
 
-        By default each step counts by itself. A generator with a state overrides it to train through time.
+        By default each step counts by itself. A generator with a state trains through time instead.
         """
         chosen = {name: column[rows] for name, column in inputs.items()}
         return self.losses(chosen, loss, rng, weight)

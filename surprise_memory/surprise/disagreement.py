@@ -1,4 +1,4 @@
-"""Exploration by disagreement (Pathak et al., 2019): how much do several forward models differ about what comes next?"""
+"""Exploration by disagreement (Pathak et al., 2019): how much do several forward models differ?"""
 
 from dataclasses import dataclass
 
@@ -16,20 +16,21 @@ class DisagreementConfig:
     """Disagreement of an ensemble."""
 
     ensemble: int = 5
-    """K, forward models."""
+    """Forward models (K)."""
     features: int = 64
     """Width of the frozen random features that they predict."""
     hidden: int = 256
     """Width of the hidden layers."""
     keep: float = 0.8
-    """Share of the samples that each model learns from; the models stay different because their samples do."""
+    """Share of the samples that each model learns from, which keeps the models different."""
 
 
 class Disagreement(Surprise):
-    """Reward: the variance over K models, averaged over features. Noise costs nothing once all models predict its mean.
+    """The reward is the variance over K models, averaged over features.
 
-    u holds the models' deviations from their mean, (K features) numbers over sqrt(K features), so that |u|^2 is that variance;
-    it is a variance whatever the bonus's `power`, and, being no residual, it is not for a memory.
+    Noise pays nothing once all models predict its mean. u holds the models' deviations from their
+    mean, K * features numbers over sqrt(K * features), so that |u|^2 is that variance. The power is
+    therefore always 2. u is not a residual, so it is not for a memory.
     """
 
     uses = ("obs", "action", "next_obs")
@@ -39,30 +40,27 @@ class Disagreement(Surprise):
         self, shape: tuple[int, ...], actions: Actions, config: DisagreementConfig
     ) -> None:
         super().__init__()
-        K, m = config.ensemble, config.features
-        require(
-            K >= 2, "disagreement.ensemble", K, "at least 2: one model has nobody to disagree with"
-        )
-        require(
-            m >= 1 and config.hidden >= 1,
-            "disagreement.features, hidden",
-            (m, config.hidden),
-            "at least 1",
-        )
+        K = config.ensemble
+        m = config.features
+        h = config.hidden
+        enough = "at least 2: one model has nobody to disagree with"
+        require(K >= 2, "disagreement.ensemble", K, enough)
+        require(min(m, h) >= 1, "disagreement.features, hidden", (m, h), "at least 1")
         require(0 < config.keep <= 1, "disagreement.keep", config.keep, "above 0 and at most 1")
-        self.n, self.config = K * m, config
-        self.phi = freeze(encoder(shape, [config.hidden], m, nn.ReLU))
+        self.n = K * m
+        self.config = config
+        self.phi = freeze(encoder(shape, [h], m, nn.ReLU))
         self.models = nn.Sequential(
-            EnsembleLinear(K, m + actions.width, config.hidden),
+            EnsembleLinear(K, m + actions.width, h),
             nn.LeakyReLU(),
-            EnsembleLinear(K, config.hidden, config.hidden),
+            EnsembleLinear(K, h, h),
             nn.LeakyReLU(),
-            EnsembleLinear(K, config.hidden, m),
+            EnsembleLinear(K, h, m),
         )
 
     @torch.no_grad()
     def prepare(self, seen: Inputs) -> Inputs:
-        """What the models get (rows, m + A), and the features that they should predict (rows, m)."""
+        """The models' inputs (rows, m + A), and the features to predict (rows, m)."""
         known = torch.cat([self.phi(seen["obs"]), seen["action"]], 1)
         return {"known": known, "target": self.phi(seen["next_obs"])}
 
@@ -79,7 +77,8 @@ class Disagreement(Surprise):
         self, inputs: Inputs, loss: str, rng: torch.Generator, weight: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Each model's mean squared error on its own share of the rows, summed over the models."""
-        guess, keep = self.predict(inputs), self.config.keep
+        guess = self.predict(inputs)
+        keep = self.config.keep
         errors = (guess - inputs["target"]).square().mean(2)  # (K, rows)
         kept = torch.rand(errors.shape, generator=rng) < keep
         errors = errors * kept / keep
@@ -89,20 +88,23 @@ class Disagreement(Surprise):
 
 
 def deviations(guess: Tensor) -> Tensor:
-    """(K, rows, m) predictions to (rows, K m) whose squared norm is mean_m var_K, the population variance."""
+    """(K, rows, m) predictions to (rows, K m), whose squared norm is mean_m var_K.
+
+    var_K is the population variance.
+    """
     K, rows, m = guess.shape
-    spread: Tensor = (guess - guess.mean(0)).transpose(0, 1).reshape(rows, K * m) / (K * m) ** 0.5
-    return spread
+    deviation = guess - guess.mean(0)
+    scaled: Tensor = deviation.transpose(0, 1).reshape(rows, K * m) / (K * m) ** 0.5
+    return scaled
 
 
 class EnsembleLinear(nn.Module):
-    """K linear layers side by side, each with its own start: (K, rows, i) to (K, rows, o)."""
+    """K linear layers side by side, initialised independently: (K, rows, i) to (K, rows, o)."""
 
     def __init__(self, K: int, i: int, o: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(
-            torch.stack([nn.init.orthogonal_(torch.empty(i, o), 2**0.5) for _ in range(K)])
-        )
+        weights = [nn.init.orthogonal_(torch.empty(i, o), 2**0.5) for _ in range(K)]
+        self.weight = nn.Parameter(torch.stack(weights))
         self.bias = nn.Parameter(torch.zeros(K, 1, o))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The intrinsic curiosity module (Pathak et al., 2017): how badly do I predict the features of what my action leads to?"""
+"""The intrinsic curiosity module (Pathak et al., 2017): how badly do I predict what I cause?"""
 
 from dataclasses import dataclass
 
@@ -16,35 +16,35 @@ class ICMConfig:
     """Intrinsic curiosity module."""
 
     n: int = 64
-    """Width of the features phi, and so of the surprise; the paper has 512."""
+    """Width of the features phi and of the surprise; 512 in the paper."""
     hidden: int = 256
-    """Width of the hidden layers; the paper has 512."""
+    """Width of the hidden layers; 512 in the paper."""
     inverse_coef: float = 1.0
     """Weight of the inverse model's loss."""
     detach_features: bool = False
-    """Whether the forward loss is kept from the features, which then learn from the inverse model alone."""
+    """Whether the features learn from the inverse model alone, not from the forward loss."""
 
 
 class ICM(Surprise):
-    """u = F(phi(s), a) - phi(s'). phi keeps what the inverse model needs to tell the action, so it can ignore the rest.
+    """u = F(phi(s), a) - phi(s').
 
-    The target phi(s') is detached: else the quickest way to predict it would be to make it constant.
+    phi keeps what the inverse model needs to predict the action; it can ignore the rest. The target
+    phi(s') is detached: otherwise it would become constant, which is easy to predict.
     """
 
     uses = ("obs", "action", "next_obs")
 
     def __init__(self, shape: tuple[int, ...], actions: Actions, config: ICMConfig) -> None:
         super().__init__()
-        n, h = config.n, config.hidden
+        n = config.n
+        h = config.hidden
+        coef = config.inverse_coef
         require(n >= 1, "icm.n", n, "at least 1")
         require(h >= 1, "icm.hidden", h, "at least 1")
-        require(
-            config.inverse_coef > 0,
-            "icm.inverse_coef",
-            config.inverse_coef,
-            "above 0: phi would collapse",
-        )
-        self.n, self.actions, self.config = n, actions, config
+        require(coef > 0, "icm.inverse_coef", coef, "above 0: phi would collapse")
+        self.n = n
+        self.actions = actions
+        self.config = config
         self.phi = encoder(shape, [h], n, nn.ReLU)
         self.forward_model = mlp([n + actions.width, h, h, h, n], nn.ReLU)
         self.inverse_model = mlp([2 * n, h, actions.width], nn.ReLU)
@@ -59,14 +59,19 @@ class ICM(Surprise):
         """The forward model's error, and the inverse model's."""
         u, phi, next_phi = self._errors(inputs)
         guess = self.inverse_model(torch.cat([phi, next_phi], 1))
-        inverse = self.config.inverse_coef * self.actions.inverse_loss(
-            guess, inputs["action"], weight
-        )
-        return u, {"surprise": mean_error(u, loss, weight), "inverse": inverse}
+        inverse = self.actions.inverse_loss(guess, inputs["action"], weight)
+        return u, {
+            "surprise": mean_error(u, loss, weight),
+            "inverse": self.config.inverse_coef * inverse,
+        }
 
     def _errors(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         """(u, phi(s), phi(s')), (K, n) each."""
-        phi, next_phi = self.phi(inputs["obs"]), self.phi(inputs["next_obs"])
-        given = phi.detach() if self.config.detach_features else phi
-        u: Tensor = self.forward_model(torch.cat([given, inputs["action"]], 1)) - next_phi.detach()
+        phi = self.phi(inputs["obs"])
+        next_phi = self.phi(inputs["next_obs"])
+        known = phi
+        if self.config.detach_features:
+            known = phi.detach()
+        guess = self.forward_model(torch.cat([known, inputs["action"]], 1))
+        u: Tensor = guess - next_phi.detach()
         return u, phi, next_phi

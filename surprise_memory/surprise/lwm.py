@@ -1,14 +1,15 @@
-"""The latent world model (Ermolov and Sebe, 2020): how badly do I foresee the next latent state, given all that came before?
+"""The latent world model (Ermolov and Sebe, 2020): how badly do I predict the next latent state?
 
-| symbol | meaning                                                                                   |
-|--------|-------------------------------------------------------------------------------------------|
-| z      | latent state, n = 32 numbers, trained so that neighbours in time are near (W-MSE)         |
-| h      | state of the world model, a GRU over (z, a); zero where an episode begins                 |
-| u      | predicted z' minus z'                                                                     |
+| symbol | meaning                                                                           |
+|--------|-----------------------------------------------------------------------------------|
+| z      | latent state, n = 32 numbers, trained so that neighbours in time are near (W-MSE) |
+| h      | state of the world model, a GRU over (z, a); zero where an episode begins         |
+| u      | predicted z' minus z'                                                             |
 
-W-MSE compares whitened embeddings: without whitening the nearest neighbours would be all the same point. The world model
-takes the embeddings as they are. Made for the recurrent DQN, which replays whole sequences and so trains through time;
-in an on-policy loop it learns from single steps with the h of back then.
+W-MSE compares whitened embeddings: without whitening all of them would become the same point. The
+world model takes the embeddings as they are. It was made for the recurrent DQN, which replays whole
+sequences and so trains through time. In an on-policy loop it learns from single steps, with the h
+that it had while acting.
 """
 
 from dataclasses import dataclass
@@ -24,9 +25,7 @@ from surprise_memory.surprise.base import Inputs, Surprise
 from surprise_memory.types import Chunk
 
 SHIFT = 4  # pixels that a frame is rolled by at most
-JITTER = (
-    1e-4  # of the mean variance, added to the covariance: its Cholesky factor then always exists
-)
+JITTER = 1e-4  # of the mean variance, added to the covariance: makes its Cholesky factor exist
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,15 @@ class LWMConfig:
     """Latent world model."""
 
     n: int = 32
-    """Width of z, and so of the surprise."""
+    """Width of z and of the surprise."""
     inputs: int = 128
-    """Width of what enters the GRU."""
+    """Width of the GRU's input."""
     hidden: int = 128
-    """Width of the GRU and of the layers; the paper has 256."""
+    """Width of the GRU and of the layers; 256 in the paper."""
     lr: float = 5e-4
-    """Adam's rate, for its memory, too."""
+    """Learning rate, also of its memory."""
     pairs: int = 256
-    """Pairs of neighbours for each update of the encoder."""
+    """Pairs of neighbouring steps in each update of the encoder."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,25 @@ class Belief:
 
 
 class LWM(Surprise):
-    """u = G(z, a, h) - z'. The encoder learns from pairs, the world model from sequences; neither reaches into the other."""
+    """u = G(z, a, h) - z'.
+
+    The encoder learns from pairs, the world model from sequences. Neither loss reaches the other.
+    """
 
     uses = ("obs", "action", "next_obs")
 
     def __init__(self, shape: tuple[int, ...], actions: Actions, config: LWMConfig) -> None:
         super().__init__()
+        c = config
         for name in ("n", "inputs", "hidden", "pairs"):
-            require(getattr(config, name) >= 1, f"lwm.{name}", getattr(config, name), "at least 1")
-        require(config.lr > 0, "lwm.lr", config.lr, "above 0")
-        c, self.n, self.lr, self.pairs = config, config.n, config.lr, config.pairs
-        self.obs_norm = "bytes" if is_image(shape) else None
+            value = getattr(c, name)
+            require(value >= 1, f"lwm.{name}", value, "at least 1")
+        require(c.lr > 0, "lwm.lr", c.lr, "above 0")
+        self.n = c.n
+        self.lr = c.lr
+        self.pairs = c.pairs
+        if is_image(shape):
+            self.obs_norm = "bytes"
         self.encoder = encoder(shape, [c.hidden], c.n, nn.ReLU)
         self.enter = orthogonal(nn.Linear(c.n + actions.width, c.inputs), 1.0)
         self.cell = nn.GRUCell(c.inputs, c.hidden)
@@ -80,19 +87,22 @@ class LWM(Surprise):
         inputs = inputs | self.embed(inputs, first.shape)
         h = self._states(inputs, first, carry.h)
         before = torch.cat([carry.h[None], h[:-1]]).masked_fill(first[..., None], 0.0)
-        return inputs | {"h": before.flatten(0, 1)}, Belief(
-            torch.where(valid[-1][:, None], h[-1], 0.0)
-        )
+        after = Belief(torch.where(valid[-1][:, None], h[-1], 0.0))
+        return inputs | {"h": before.flatten(0, 1)}, after
 
     def embed(self, inputs: Inputs, shape: tuple[int, ...]) -> Inputs:
-        """The latents z and z' of (T*B, ...) observations; most successors are what is acted on next, and are encoded once."""
+        """The latents z and z' of (T*B, ...) observations.
+
+        Most successors are the next row's observation, so they are encoded only once.
+        """
+        obs = inputs["obs"].unflatten(0, shape)
+        next_obs = inputs["next_obs"].unflatten(0, shape)
+        differs = torch.ones(shape, dtype=torch.bool)  # from the next row's observation
+        differs[:-1] = (next_obs[:-1] != obs[1:]).flatten(2).any(2)
         with torch.no_grad():
             z = self.encoder(inputs["obs"])
-            obs, after = (inputs[name].unflatten(0, shape) for name in ("obs", "next_obs"))
-            own = torch.ones(shape, dtype=torch.bool)
-            own[:-1] = (after[:-1] != obs[1:]).flatten(2).any(2)
             next_z = torch.cat([z.unflatten(0, shape)[1:], z.new_zeros(1, shape[1], self.n)])
-            next_z[own] = self.encoder(after[own])
+            next_z[differs] = self.encoder(next_obs[differs])
         return {"z": z, "next_z": next_z.flatten(0, 1)}
 
     def _states(self, inputs: Inputs, first: Tensor, h: Tensor) -> Tensor:
@@ -101,10 +111,12 @@ class LWM(Surprise):
         return run_gru(self.cell, x, first, h)
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """The surprise u (K, n) of single steps; where nothing was unrolled, each is an episode's first."""
+        """The surprise u (K, n) of single steps; without `unroll` each is an episode's first."""
         if "z" not in inputs:
             inputs = inputs | self.embed(inputs, (1, len(inputs["obs"])))
-        h = inputs["h"] if "h" in inputs else self.start(len(inputs["z"])).h
+        h = inputs.get("h")
+        if h is None:
+            h = self.start(len(inputs["z"])).h
         h = self.cell(self.enter(torch.cat([inputs["z"], inputs["action"]], 1)), h)
         u: Tensor = self.predict(h) - inputs["next_z"]
         return u
@@ -130,34 +142,38 @@ class LWM(Surprise):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The world model's error over whole sequences, with its gradient through time.
 
-        It begins knowing nothing.
+        Its state begins at zero.
         """
         h = self._states(inputs, chunk.first, self.start(chunk.shape[1]).h)
         u = self.predict(h).flatten(0, 1) - inputs["next_z"]
         return u[rows], {"surprise": mean_error(u[rows], loss, weight)}
 
     def pair_loss(self, a: Tensor, b: Tensor, rng: torch.Generator) -> Tensor:
-        """W-MSE of neighbours (K, *obs); frames are rolled a little, so that a place is not its pixels."""
+        """W-MSE of neighbours (K, *obs). Images are shifted a little at random."""
         if a.dim() == 4:
-            a, b = roll(a, rng), roll(b, rng)
+            a = roll(a, rng)
+            b = roll(b, rng)
         z = whiten(self.encoder(torch.cat([a, b])))
         return (z[: len(a)] - z[len(a) :]).square().mean()
 
 
 def whiten(x: Tensor) -> Tensor:
-    """(K, n) to mean 0 and covariance 1, by the inverse of the covariance's Cholesky factor."""
+    """(K, n) to mean 0 and covariance 1, by the inverse Cholesky factor of the covariance."""
     x = x - x.mean(0)
     covariance = x.T @ x / max(1, len(x) - 1)
-    spread = JITTER * covariance.diagonal().mean() + 1e-8
-    factor = cholesky(covariance + spread * torch.eye(x.shape[1], dtype=x.dtype, device=x.device))
+    jitter = JITTER * covariance.diagonal().mean() + 1e-8
+    identity = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    factor = cholesky(covariance + jitter * identity)
     white: Tensor = solve_triangular(factor, x.T, upper=False).T
     return white
 
 
 def roll(frames: Tensor, rng: torch.Generator) -> Tensor:
     """Shift each of (K, C, H, W) frames around its edges by up to SHIFT pixels both ways."""
-    K, _, height, width = frames.shape
-    by = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=rng)
-    rows, columns = (torch.arange(height) + by[0]) % height, (torch.arange(width) + by[1]) % width
-    k, c = torch.arange(K)[:, None, None, None], torch.arange(frames.shape[1])[None, :, None, None]
+    K, C, height, width = frames.shape
+    shift = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=rng)
+    rows = (torch.arange(height) + shift[0]) % height  # (K, H)
+    columns = (torch.arange(width) + shift[1]) % width  # (K, W)
+    k = torch.arange(K)[:, None, None, None]
+    c = torch.arange(C)[None, :, None, None]
     return frames[k, c, rows[:, None, :, None], columns[:, None, None, :]]

@@ -1,4 +1,4 @@
-"""Random network distillation (Burda et al., 2018): how badly do I predict a frozen random network's view of this state?"""
+"""Random network distillation (Burda et al., 2018): how badly do I predict a random network?"""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class RNDConfig:
     """Random network distillation."""
 
     n: int = 64
-    """Width of the surprise; the paper has 512."""
+    """Width of the surprise; 512 in the paper."""
     hidden: int = 512
     """Width of the hidden layers."""
 
@@ -23,15 +23,17 @@ class RNDConfig:
 class RND(Surprise):
     """u = P(s) - f(s): P learns, f is random and frozen. Both see the whitened successor state.
 
-    Vectors: both are 3 linear layers with tanh between them. Images: both are the Nature convolutions with leaky ReLU; the
-    predictor has two hidden layers more, so that it can fit any target.
+    Vectors: both are 3 linear layers with tanh between them. Images: both are the Nature
+    convolutions with leaky ReLU; the predictor has two more hidden layers, so that it can fit any
+    target.
     """
 
     def __init__(self, shape: tuple[int, ...], config: RNDConfig) -> None:
         super().__init__()
         require(config.n >= 1, "rnd.n", config.n, "at least 1")
         require(config.hidden >= 1, "rnd.hidden", config.hidden, "at least 1")
-        n, h = config.n, config.hidden
+        n = config.n
+        h = config.hidden
         self.n = n
         if is_image(shape):
             net, width = conv(shape, nn.LeakyReLU)

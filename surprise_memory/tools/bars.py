@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from surprise_memory.tools.plots import INK, plotting
+from surprise_memory.tools.plots import COLOURS, INK, plotting
 
-COLOURS = ("#c46a1b", "#1b6fc4", "#2f8f5b", "#7a4fb5", "#8a8a8a", "#b5424f")
 Found = dict[str, list[dict[str, float]]]
 
 

@@ -1,23 +1,38 @@
-"""What all pictures share: pyplot without a screen, and the colours."""
+"""What all pictures share: pyplot without a screen, and the one table of colours. No torch here."""
 
 from typing import Any
 
-from surprise_memory.errors import UserError
+from surprise_memory.errors import need
 
-INK, NORM, NOVELTY, RETURN = "#333333", "#c46a1b", "#1b6fc4", "#2f8f5b"
+BLUE = "#1b6fc4"
+BROWN = "#8a6d3b"
+GREEN = "#2f8f5b"
+GREY = "#8a8a8a"
+ORANGE = "#c46a1b"
+PURPLE = "#7a4fb5"
+RED = "#b5424f"
+
+INK = "#333333"  # axes, dots, text
+NORM = ORANGE  # the size of a surprise
+NOVELTY = BLUE  # what the memory leaves of it
+RETURN = GREEN  # the task's return
+NO_BONUS = "#777777"
+GENERATORS = {
+    "rnd": BLUE,
+    "icm": ORANGE,
+    "ngu": GREEN,
+    "ae": PURPLE,
+    "disagreement": BROWN,
+    "lwm": RED,
+}
+COLOURS = (ORANGE, BLUE, GREEN, PURPLE, GREY, RED)  # of bars, in turn
 
 
 def plotting() -> Any:
     """Pyplot without a screen, or how to get it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError(
-            "matplotlib is not installed: pip install 'surprise-memory[report]'."
-        ) from error
+    matplotlib = need("matplotlib", extra="report")
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = need("matplotlib.pyplot", extra="report")
     plt.rcParams.update(
         {
             "axes.spines.top": False,

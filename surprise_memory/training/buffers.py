@@ -10,26 +10,29 @@ from surprise_memory.types import Chunk
 
 
 class RolloutBuffer:
-    """T rows of B environments, filled in order, handed out as a Chunk. Refuses a column of another shape or dtype."""
+    """T rows of B environments, filled in order, handed out as a Chunk.
+
+    Refuses a column of another shape or dtype.
+    """
 
     def __init__(self, length: int) -> None:
-        self.length, self.filled = length, 0
+        self.length = length
+        self.filled = 0
         self.columns: dict[str, Tensor] = {}
 
     def add(self, **row: Any) -> None:
-        """Append one vector step; each value is (B, ...). The first row fixes names, shapes and dtypes."""
+        """Append one vector step of values (B, ...).
+
+        The first row fixes names, shapes and dtypes.
+        """
         if self.filled == self.length:
             raise ValueError(
                 f"The rollout is full at {self.length} rows: take its chunk before adding more."
             )
-        tensors = {
-            name: torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
-            for name, x in row.items()
-        }
+        tensors = {name: as_tensor(x) for name, x in row.items()}
         if not self.columns:
-            self.columns = {
-                name: x.new_empty((self.length, *x.shape)) for name, x in tensors.items()
-            }
+            for name, x in tensors.items():
+                self.columns[name] = x.new_empty((self.length, *x.shape))
         if tensors.keys() != self.columns.keys():
             raise ValueError(
                 f"Row has columns {sorted(tensors)}, the rollout has {sorted(self.columns)}."
@@ -45,10 +48,25 @@ class RolloutBuffer:
         self.filled += 1
 
     def chunk(self) -> Chunk:
-        """Everything added, and an empty buffer. Columns that are not transitions become the chunk's extras."""
-        T, self.filled = self.filled, 0
-        columns, self.columns = {name: column[:T] for name, column in self.columns.items()}, {}
-        fixed = {
-            name: columns.pop(name) for name in tuple(columns) if name in Chunk.__dataclass_fields__
-        }
-        return Chunk(**fixed, extras=columns)
+        """Everything that was added; the buffer is empty then.
+
+        Columns that are not transitions become the chunk's extras.
+        """
+        transitions = {}
+        extras = {}
+        for name, column in self.columns.items():
+            rows = column[: self.filled]
+            if name in Chunk.__dataclass_fields__:
+                transitions[name] = rows
+            else:
+                extras[name] = rows
+        self.filled = 0
+        self.columns = {}
+        return Chunk(**transitions, extras=extras)
+
+
+def as_tensor(x: Any) -> Tensor:
+    """A tensor as it is, anything else by way of NumPy."""
+    if isinstance(x, Tensor):
+        return x
+    return torch.as_tensor(np.asarray(x))

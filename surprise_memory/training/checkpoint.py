@@ -1,4 +1,4 @@
-"""Checkpoints: everything that lasts, in one file of tensors and plain values that is loaded without running code."""
+"""Checkpoints: everything that lasts, in one file that is loaded without running code."""
 
 import dataclasses
 import pickle
@@ -17,6 +17,7 @@ from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import rebuild
 
 FORMAT = "surprise-memory checkpoint 2"
+UNREADABLE = (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError)
 APART = ("bonus_carry", "recent")  # of the runner's state, saved as plain values
 
 
@@ -29,7 +30,7 @@ def save_checkpoint(
     state: RunnerState,
     final: bool,
 ) -> None:
-    """Write checkpoint.pt; the old one stays until the new one is whole and synced.
+    """Write checkpoint.pt; the old one stays until the new one is complete and synced.
 
     `final`: the run stops or ends here.
     """
@@ -39,12 +40,16 @@ def save_checkpoint(
         "method": run.method,
         "agent": agent.state_dict(),
         "buffer": agent.buffer_state(final),
-        "bonus": bonus.state_dict() if bonus else None,
+        "bonus": None,
         "runner": {name: getattr(state, name) for name in names},
         "recent": list(state.recent),
         "bonus_carry": dataclasses.asdict(state.bonus_carry),
-        "env": env.get_state() if env.saves_state else None,
+        "env": None,
     }
+    if bonus is not None:
+        content["bonus"] = bonus.state_dict()
+    if env.saves_state:
+        content["env"] = env.get_state()
     write_atomically(out.checkpoint, lambda file: torch.save(content, file))
 
 
@@ -56,17 +61,10 @@ def read_checkpoint(out: RunDir) -> dict[str, Any]:
         )
     try:
         content = torch.load(out.checkpoint, weights_only=True)
-    except (
-        RuntimeError,
-        EOFError,
-        OSError,
-        ValueError,
-        KeyError,
-        pickle.UnpicklingError,
-    ) as error:
+    except UNREADABLE as error:
         raise UserError(
             f"{out.checkpoint} is corrupted or not a checkpoint of this program, and nothing in it "
-            "was run: delete it to start this run again, or put a whole copy in its place."
+            "was run: delete it to start this run again, or replace it by an intact copy."
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(
@@ -76,7 +74,7 @@ def read_checkpoint(out: RunDir) -> dict[str, Any]:
 
 
 def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> dict[str, Any]:
-    """Load the networks, optimisers, statistics and random streams; returns the rest of the checkpoint."""
+    """Load networks, optimisers, statistics and random streams; returns the whole checkpoint."""
     content = read_checkpoint(out)
     if content["method"] != run.method:
         raise UserError(
@@ -98,7 +96,7 @@ def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> dict[str, 
 def load_checkpoint(
     out: RunDir, run: RunConfig, env: VecEnv, agent: Agent, bonus: Any
 ) -> RunnerState:
-    """Continue where the checkpoint stands. Environments that cannot be restored begin new episodes."""
+    """Continue from the checkpoint. Environments that cannot be restored begin new episodes."""
     content = restore(out, run, agent, bonus)
     state = RunnerState.reset(env, bonus)
     if content["env"] is not None:

@@ -35,20 +35,25 @@ class RunnerState:
     def reset(env: VecEnv, bonus: Any) -> "RunnerState":
         """All environments at the start of an episode."""
         B = env.num_envs
+        carry = Carry(None, None, {})
+        if bonus is not None:
+            carry = bonus.start(B)
         return RunnerState(
             obs=torch.as_tensor(env.reset()),
             first=torch.ones(B, dtype=torch.bool),
             returns=torch.zeros(B),
             lengths=torch.zeros(B),
-            bonus_carry=bonus.start(B) if bonus else Carry(None, None, {}),
+            bonus_carry=carry,
         )
 
 
 class RandomAgent(Agent):
-    """Uniform actions, drawn from the action space's own stream; a recurrent `agent` follows along."""
+    """Uniform actions from the action space's own random stream; a recurrent `agent` follows."""
 
     def __init__(self, env: VecEnv, agent: Agent | None = None) -> None:
-        self.space, self.num_envs, self.agent = env.action_space, env.num_envs, agent
+        self.space = env.action_space
+        self.num_envs = env.num_envs
+        self.agent = agent
 
     def act(
         self, obs: Tensor, first: Tensor, state: State, mode: Mode
@@ -91,12 +96,13 @@ def env_step(
     if state.agent_state:
         r_int = None
         if bonus is not None:
-            chunk = Chunk(**{name: column[None] for name, column in row.items()}, extras={})
+            columns = {name: column[None] for name, column in row.items()}
+            chunk = Chunk(**columns, extras={})
             raw, _, state.bonus_carry = bonus(chunk, state.bonus_carry)
             r_int = bonus.reward(raw[0]) * row["valid"]
             extras = extras | {"r_int": r_int}
         state.agent_state = agent.observe_reward(state.agent_state, action, row["reward"], r_int)
-    # After an end comes a first; a row that never happened stands between them and hands `first` on.
+    # `first` follows an end, and it stays set over a row that never happened.
     state.first = row["terminated"] | row["truncated"] | ~row["valid"]
     state.obs = torch.as_tensor(step.obs)
     state.steps += env.num_envs
@@ -112,8 +118,9 @@ def collect(
     bonus: Any = None,
     mode: Mode = "explore",
 ) -> tuple[Chunk, list[Episode]]:
-    """T steps of every environment. Moves `state` on; returns the chunk and every finished episode."""
-    buffer, episodes = RolloutBuffer(T), list[Episode]()
+    """T steps of every environment. Moves `state` on; returns the chunk and finished episodes."""
+    buffer = RolloutBuffer(T)
+    episodes: list[Episode] = []
     for _ in range(T):
         row = env_step(env, agent, state, bonus, mode)
         buffer.add(**row)

@@ -10,7 +10,6 @@ from surprise_memory.bonus import BonusConfig
 from surprise_memory.bonus.config import complete, config_type
 from surprise_memory.bonus.methods import backbone, check_method
 from surprise_memory.errors import UserError, one_of, require
-from surprise_memory.registry import OPTIONS
 
 Config = TypeVar("Config")
 PRESET_NAMES = ("default", "noisy", "paper", "released-code", "debug")
@@ -25,39 +24,36 @@ class RunConfig:
     method: str = "rnd+sm"
     """generator[+memory][+stage]; `surprise-memory methods` lists them."""
     agent: str = "auto"
-    """Who acts: ppo, dqn (recurrent, from replay), random, or auto, which is dqn for lwm and ppo for all others."""
+    """Who acts: ppo, dqn (recurrent, with replay), random, or auto (dqn for lwm, else ppo)."""
     preset: str = "default"
-    """Where the other defaults come from: default, noisy, paper, released-code, debug."""
+    """Source of the other defaults: default, noisy, paper, released-code, debug."""
     steps: int = 1_000_000
     """Agent steps over all environments, warm-up included."""
     seed: int = 0
-    """Seeds the networks, the draws and every environment."""
+    """Seed of the networks, the draws and every environment."""
     envs: int = 64
-    """B, environments side by side."""
+    """Environments side by side (B)."""
     rollout: int = 128
-    """T, steps of each environment between updates of PPO; DQN's are --dqn.unroll."""
+    """Steps of each environment between updates of PPO (T); DQN has --dqn.unroll."""
     warmup_rollouts: int = 5
-    """Rollouts with random actions that teach the bonus what is ordinary before anything is paid."""
+    """Rollouts of random actions that train the bonus before it pays."""
     save_minutes: float = 1.0
     """Minutes between checkpoints; 0 saves after every rollout."""
     eval_episodes: int = 128
-    """Episodes of the evaluation after training; 0 is none."""
+    """Episodes of the evaluation after training; 0 evaluates nothing."""
     threads: int = 1
-    """Torch's threads; more runs side by side make better use of cores than more threads do."""
+    """Threads of torch; several runs at once use cores better than several threads."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dqn: DQNConfig = field(default_factory=DQNConfig)
     bonus: BonusConfig = field(default_factory=BonusConfig)
 
     def __post_init__(self) -> None:
-        for name, least in {
-            "steps": 1,
-            "envs": 1,
-            "rollout": 1,
-            "warmup_rollouts": 0,
-            "eval_episodes": 0,
-            "threads": 1,
-        }.items():
-            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name in ("steps", "envs", "rollout", "threads"):
+            value = getattr(self, name)
+            require(value >= 1, name, value, "at least 1")
+        for name in ("warmup_rollouts", "eval_episodes"):
+            value = getattr(self, name)
+            require(value >= 0, name, value, "at least 0")
         require(self.save_minutes >= 0, "save_minutes", self.save_minutes, "at least 0")
         require(0 <= self.seed < 2**31, "seed", self.seed, "between 0 and 2^31 - 1")
         one_of(self.preset, PRESET_NAMES, "preset")
@@ -67,26 +63,39 @@ class RunConfig:
     @property
     def backbone(self) -> str:
         """Who acts in the end: ppo, dqn or random."""
-        return backbone(self.method) if self.agent == "auto" else self.agent
+        if self.agent == "auto":
+            return backbone(self.method)
+        return self.agent
 
     @property
     def default_dir(self) -> Path:
-        """runs/<env>/<method>-<preset>-<seed>, with the agent's name where it is not the method's own."""
-        own = "" if self.backbone == backbone(self.method) else f"-{self.backbone}"
-        return (
-            Path("runs")
-            / self.env.replace("/", "-")
-            / f"{self.method}{own}-{self.preset}-{self.seed}"
-        )
+        """runs/<env>/<method>-<preset>-<seed>, with the agent if it is not the method's own."""
+        who = self.method
+        if self.backbone != backbone(self.method):
+            who = f"{self.method}-{self.backbone}"
+        return Path("runs") / self.env.replace("/", "-") / f"{who}-{self.preset}-{self.seed}"
+
+
+_EXTENDED: dict[type[BonusConfig], type[RunConfig]] = {}
 
 
 def run_type() -> type[RunConfig]:
     """RunConfig with the options of parts that were registered from outside."""
-    if not OPTIONS:
-        return RunConfig
     kind = config_type()
-    added = [("bonus", kind, field(default_factory=kind))]
-    return dataclasses.make_dataclass("RunConfig", added, bases=(RunConfig,), frozen=True)
+    if kind is BonusConfig:
+        return RunConfig
+    if kind not in _EXTENDED:
+        added = [("bonus", kind, field(default_factory=kind))]
+        more = {"__reduce__": lambda run: (revive, (dataclasses.asdict(run),))}
+        _EXTENDED[kind] = dataclasses.make_dataclass(
+            "RunConfig", added, bases=(RunConfig,), frozen=True, namespace=more
+        )
+    return _EXTENDED[kind]
+
+
+def revive(values: dict[str, Any]) -> RunConfig:
+    """A run that was sent to another process, where the same parts are registered."""
+    return from_dict(run_type(), values)
 
 
 def with_part_options(run: RunConfig) -> RunConfig:
@@ -98,14 +107,15 @@ def with_part_options(run: RunConfig) -> RunConfig:
 def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
     """A config from config.json; refuses keys that this version does not have."""
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for name in values:
+    nested = {}
+    for name, value in values.items():
         if name not in known:
             cure = "use the version named in versions.txt"
             raise UserError(
                 f"config.json has the option '{name}', which this version does not know: {cure}."
             )
-    nested = {
-        name: from_dict(known[name].default_factory, value) if isinstance(value, dict) else value  # type: ignore[arg-type]
-        for name, value in values.items()
-    }
+        nested[name] = value
+        if isinstance(value, dict):
+            part: Any = known[name].default_factory
+            nested[name] = from_dict(part, value)
     return kind(**nested)

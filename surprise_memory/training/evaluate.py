@@ -14,9 +14,9 @@ def evaluate(
 ) -> list[float]:
     """Task returns of `episodes` whole episodes, unclipped.
 
-    Every environment plays the same number (one more for the first few): taking the first that finish
-    would favour short ones. The agent's random stream is put back, so that evaluating in the middle of
-    a run leaves no mark on it. `bonus` is for agents that observe it while they act.
+    Every environment plays the same number (the first few one more): taking the first that finish
+    would favour short ones. The agent's random stream is put back, so that evaluation leaves no
+    mark on a run. `bonus` is for agents that observe it while they act.
     """
     stream = agent.rng.get_state()
     quota = np.full(env.num_envs, episodes // env.num_envs)
@@ -31,7 +31,10 @@ def evaluate(
             finished[b].append(float(returns[b]))
             returns[b] = 0.0
     agent.rng.set_state(stream)
-    return [value for done, want in zip(finished, quota, strict=True) for value in done[:want]]
+    found: list[float] = []
+    for done, want in zip(finished, quota, strict=True):
+        found += done[:want]
+    return found
 
 
 def summary(returns: list[float]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from surprise_memory.agents import AGENTS, Agent
+from surprise_memory.agents import AGENTS, Agent, Mode
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.files import write_json
@@ -37,13 +37,16 @@ def build(run: RunConfig) -> tuple[VecEnv, Agent, Any]:
 
 
 def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerState:
-    """Train until `run.steps`, continuing from the checkpoint if there is one. `report` gets every row of metrics."""
+    """Train until `run.steps`, continuing from the checkpoint if there is one.
+
+    `report` gets every row of metrics.
+    """
     torch.set_num_threads(run.threads)
     env, agent, bonus = build(run)
     state = start(run, out, env, agent, bonus)
     T = agent.rollout_length(run.rollout)
-    stop, clock = Stop(), Clock(state.steps)
-    with stop:
+    clock = Clock(state.steps)
+    with Stop() as stop:
         while state.steps < run.steps and not stop.asked:
             chunk, episodes = collect(env, agent, state, T, bonus)
             check_finite(chunk)
@@ -84,10 +87,11 @@ def start(run: RunConfig, out: RunDir, env: VecEnv, agent: Agent, bonus: Any) ->
 
 
 def warm_up(run: RunConfig, env: VecEnv, agent: Agent, bonus: Any, state: RunnerState) -> None:
-    """Random actions teach the bonus what is ordinary, and its observation statistics; nothing is paid."""
+    """Random actions train the bonus and its statistics; nothing is paid."""
     env.action_space.seed(run.seed)
     if agent.needs_warmup(bonus):
-        actor = RandomAgent(env, agent if agent.recurrent else None)
+        follower = agent if agent.recurrent else None
+        actor = RandomAgent(env, follower)
         fill(run, env, actor, agent, bonus, state, run.warmup_rollouts)
         agent.after_warmup(bonus)
 
@@ -101,7 +105,10 @@ def fill(
     state: RunnerState,
     rollouts: int,
 ) -> None:
-    """Rollouts that the agent does not learn from: at the start, and on resuming without the replay."""
+    """Collect rollouts that the agent does not learn from.
+
+    These come at the start, and when a run resumes without its replay.
+    """
     for _ in range(rollouts):
         chunk, _ = collect(env, actor, state, agent.rollout_length(run.rollout), bonus)
         check_finite(chunk)
@@ -114,7 +121,9 @@ def check_finite(chunk: Chunk) -> None:
         bad = (~column.isfinite()).nonzero()  # (bad values, axes)
         if len(bad):
             _, b, *feature = bad[0].tolist()
-            place = f"environment {b}" + (f", feature {feature[0]}" if feature else "")
+            place = f"environment {b}"
+            if feature:
+                place += f", feature {feature[0]}"
             value = column[tuple(bad[0])].item()
             raise UserError(
                 f"The environment returned {value} in {name} ({place}): fix it there. "
@@ -130,10 +139,14 @@ def write_eval(
     episodes: int | None = None,
     greedy: bool = False,
 ) -> Path:
-    """Evaluate on layouts that training did not see. eval.json is the run's own score; other ways have other files."""
+    """Evaluate on layouts that training did not see.
+
+    eval.json is the run's own score; other numbers of episodes and greedy play have other files.
+    """
     wanted = episodes or run.eval_episodes
+    mode: Mode = "greedy" if greedy else "sample"
     env = make_vec(run.env, min(wanted, 128), EVAL_SEED + run.seed, run.threads)
-    result = summary(evaluate(agent, env, wanted, "greedy" if greedy else "sample", bonus))
+    result = summary(evaluate(agent, env, wanted, mode, bonus))
     env.close()
     path = out.eval
     if greedy:
@@ -165,7 +178,7 @@ class Clock:
 
 
 class Stop:
-    """Ctrl-C and SIGTERM ask the loop to finish its rollout and save; a second one stops at once."""
+    """Ctrl-C and SIGTERM ask the loop to finish its rollout and save; a second stops at once."""
 
     asked = False
 

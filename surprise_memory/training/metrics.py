@@ -19,7 +19,10 @@ def rollout_metrics(
     episodes: list[Episode],
     recent: deque[float],
 ) -> dict[str, float]:
-    """Episodes, the noisy TV and rooms, as far as the environment has them. Adds the returns to `recent`."""
+    """Episodes, the noisy TV and rooms, if the environment has them.
+
+    Adds the returns to `recent`.
+    """
     recent.extend(value for value, _ in episodes)
     row = episode_metrics(episodes, recent)
     return row | tv_metrics(env.tv_action, chunk, r_int) | room_metrics(chunk, r_int)
@@ -37,7 +40,10 @@ def episode_metrics(episodes: list[Episode], recent: deque[float]) -> dict[str, 
 
 
 def tv_metrics(tv_action: int | None, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
-    """With a noisy TV: the share of steps watching it, and the bonus there in standard deviations from its mean."""
+    """With a noisy TV: the share of steps watching it, and of the bonus that they are paid.
+
+    z is the mean bonus of these steps, in standard deviations from the mean of all.
+    """
     if tv_action is None:
         return {}
     watched = chunk.action[chunk.valid] == tv_action
@@ -68,6 +74,6 @@ def check_losses(metrics: dict[str, float], out: RunDir, agent: str) -> None:
     bad = [name for name, value in metrics.items() if not np.isfinite(value)]
     if bad:
         raise UserError(
-            f"Training diverged: {', '.join(bad)} is not a number. {out.checkpoint} is from before; "
-            f"lower --{agent}.lr or --bonus.lr, or look at the reward's size."
+            f"Training diverged: {', '.join(bad)} is not a number. {out.checkpoint} is from "
+            f"before; lower --{agent}.lr or --bonus.lr, or look at the reward's size."
         )

@@ -2,12 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 from surprise_memory.agents import DQNConfig, PPOConfig
 from surprise_memory.bonus import BonusConfig
 from surprise_memory.envs import family_of
-from surprise_memory.envs.noisy_tv import PREFIX as NOISY_TV
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.stages import NGUConfig
 from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, LWMConfig, RNDConfig
@@ -19,19 +17,22 @@ def _default(env: str) -> RunConfig:
 
 
 def _noisy(env: str) -> RunConfig:
-    """For worlds with something unpredictable in them: M read as printed, W wide enough to recall all of its query.
+    """For worlds with something unpredictable in them.
 
-    Noise then becomes familiar. The price is that a first sight in an episode no longer stands out: see docs/results.md.
+    M is read as printed, and W is wide enough to recall all of its query. Noise then becomes
+    familiar. The price: a first sight in an episode no longer stands out (see docs/results.md).
     """
     run = _default(env)
     memory = dataclasses.replace(run.bonus.memory, read="cosine", w_hidden=128)
-    return dataclasses.replace(
-        run, preset="noisy", bonus=dataclasses.replace(run.bonus, memory=memory)
-    )
+    bonus = dataclasses.replace(run.bonus, memory=memory)
+    return dataclasses.replace(run, preset="noisy", bonus=bonus)
 
 
 def _paper(env: str) -> RunConfig:
-    """Every number as printed (tables 3 to 5, appendix B). Widths that are not printed are 512, as RND's."""
+    """Every number as printed (tables 3 to 5, appendix B).
+
+    Widths that are not printed are 512, as in RND.
+    """
     ppo = PPOConfig(
         lr=1e-4,
         entropy=0.001,
@@ -67,38 +68,37 @@ def _paper(env: str) -> RunConfig:
     run = RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, dqn=dqn, bonus=bonus)
     family = family_of(env)
     if family == "atari":
-        return _with(
-            run, envs=128, minibatches=4, clip=0.1, warmup_rollouts=50, steps=12_500_000
-        )  # 50 M frames
+        return _paper_atari(run)
     if family == "miniworld":
-        rewarded = env.startswith(NOISY_TV)  # its other two tasks are explored without their reward
-        return _with(
-            run,
-            clip=0.1,
-            warmup_rollouts=50,
-            steps=4_000_000 if rewarded else 100_000_000,
-            ext_coef=2.0 * rewarded,
-        )
+        return _paper_miniworld(run)
     return run
 
 
-def _with(
-    run: RunConfig,
-    minibatches: int | None = None,
-    clip: float = 0.2,
-    ext_coef: float = 2.0,
-    **changes: Any,
-) -> RunConfig:
-    """A run with other numbers for PPO, the bonus's minibatches with its."""
-    minibatches = minibatches or run.ppo.minibatches
-    ppo = dataclasses.replace(run.ppo, minibatches=minibatches, clip=clip, ext_coef=ext_coef)
+def _paper_atari(run: RunConfig) -> RunConfig:
+    """50 million frames, 4 to a step."""
     return dataclasses.replace(
-        run, ppo=ppo, bonus=dataclasses.replace(run.bonus, minibatches=minibatches), **changes
+        run,
+        envs=128,
+        steps=12_500_000,
+        warmup_rollouts=50,
+        ppo=dataclasses.replace(run.ppo, minibatches=4, clip=0.1),
+        bonus=dataclasses.replace(run.bonus, minibatches=4),
     )
 
 
+def _paper_miniworld(run: RunConfig) -> RunConfig:
+    """The noisy TV with its task's reward; the other two tasks are explored without theirs."""
+    steps = 100_000_000
+    ext_coef = 0.0
+    if run.env.startswith("NoisyTV"):
+        steps = 4_000_000
+        ext_coef = 2.0
+    ppo = dataclasses.replace(run.ppo, clip=0.1, ext_coef=ext_coef)
+    return dataclasses.replace(run, steps=steps, warmup_rollouts=50, ppo=ppo)
+
+
 def _released_code(env: str) -> RunConfig:
-    """What the authors' code does otherwise, without its bugs: see docs/deviations.md."""
+    """What the authors' code does differently, without its bugs: see docs/deviations.md."""
     paper = _paper(env)
     memory = MemoryConfig(
         width=16,
@@ -140,12 +140,20 @@ def _debug(env: str) -> RunConfig:
         replay=2_000,
         pretrain=2,
         pretrain_pairs=2,
+        save_replay="always",
     )
-    dqn = dataclasses.replace(dqn, save_replay="always")
-    small = RunConfig(
-        env, preset="debug", steps=2_000, envs=4, rollout=16, warmup_rollouts=1, eval_episodes=4
+    return RunConfig(
+        env,
+        preset="debug",
+        steps=2_000,
+        envs=4,
+        rollout=16,
+        warmup_rollouts=1,
+        eval_episodes=4,
+        ppo=ppo,
+        dqn=dqn,
+        bonus=bonus,
     )
-    return dataclasses.replace(small, ppo=ppo, dqn=dqn, bonus=bonus)
 
 
 PRESETS: dict[str, Callable[[str], RunConfig]] = {

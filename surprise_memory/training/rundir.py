@@ -1,8 +1,8 @@
 """A run directory: the only format between training, evaluation and reports. No torch here.
 
-config.json (everything, resolved) - metrics.jsonl - checkpoint.pt - eval.json - versions.txt - DONE at the end.
-Every file that is rewritten is written beside its name, synced and renamed, so a killed process leaves the old or the new
-one and never half of either. A lock keeps a second process out.
+It holds config.json (every option), metrics.jsonl, checkpoint.pt, eval.json, versions.txt, and DONE
+at the end. A file that is rewritten is written under another name, synced and renamed: a killed
+process leaves the old or the new one, never half of either. A lock keeps a second process out.
 """
 
 import fcntl
@@ -18,7 +18,11 @@ from typing import Any
 from surprise_memory.errors import UserError
 from surprise_memory.files import NEW, read_json, write_atomically, write_json
 
-TAIL = 2**16  # bytes, many rows
+TAIL = 2**16  # bytes at the end of metrics.jsonl that are read for its last row
+
+
+MAY_CHANGE = ("steps", "threads")  # options that a resumed run may have other values of
+OURS = (".lock", "cell.json")  # files that may be there before a run
 
 
 class Locked(UserError):
@@ -30,12 +34,11 @@ class RunDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config, self.metrics, self.checkpoint = (
-            path / "config.json",
-            path / "metrics.jsonl",
-            path / "checkpoint.pt",
-        )
-        self.done, self.eval = path / "DONE", path / "eval.json"
+        self.config = path / "config.json"
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoint = path / "checkpoint.pt"
+        self.eval = path / "eval.json"
+        self.done = path / "DONE"
         self._lock: Any = None
 
     @property
@@ -57,7 +60,8 @@ class RunDir:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Locked(
-                f"Another process is training in {self.path}: wait for it, or choose another --run-dir."
+                f"Another process is training in {self.path}: wait for it, "
+                "or choose another --run-dir."
             ) from error
         self.done.unlink(missing_ok=True)
         write_json(self.config, config)
@@ -65,33 +69,41 @@ class RunDir:
 
     def _refuse_another(self, config: dict[str, Any], resume: bool) -> None:
         if not self.exists:
-            if resume and not self.path.exists():
-                raise UserError(
-                    f"Nothing to resume: {self.path} does not exist. Leave --resume out to begin there."
-                )
-            ours = (".lock", "cell.json")
-            if self.path.exists() and any(
-                p.name not in ours and not p.name.endswith(NEW) for p in self.path.iterdir()
-            ):
-                raise UserError(
-                    f"{self.path} holds other files and no run: choose an empty or a new --run-dir."
-                )
+            self._refuse_other_files(resume)
             return
         if not resume:
             raise UserError(
-                f"{self.path} already holds a run: add --resume to continue it, or choose another --run-dir."
+                f"{self.path} already holds a run: add --resume to continue it, "
+                "or choose another --run-dir."
             )
-        old = read_json(self.config)
-        changed = [
-            k
-            for k, v in flatten(config).items()
-            if flatten(old).get(k, v) != v and k not in ("steps", "threads")
-        ]
+        old = flatten(read_json(self.config))
+        changed = {}  # option -> what the run there has
+        for name, value in flatten(config).items():
+            if name in MAY_CHANGE or name not in old:
+                continue
+            if old[name] != value:
+                changed[name] = repr(old[name])
         if changed:
+            names = ", ".join(list(changed)[:5])
+            values = ", ".join(list(changed.values())[:5])
             raise UserError(
-                f"{self.path} holds another run: {', '.join(changed[:5])} differ (it has "
-                f"{', '.join(repr(flatten(old)[k]) for k in changed[:5])}). Use its settings or choose another --run-dir."
+                f"{self.path} holds another run: {names} differ (it has {values}). "
+                "Use its settings or choose another --run-dir."
             )
+
+    def _refuse_other_files(self, resume: bool) -> None:
+        if not self.path.exists():
+            if resume:
+                raise UserError(
+                    f"Nothing to resume: {self.path} does not exist. "
+                    "Leave --resume out to begin there."
+                )
+            return
+        for path in self.path.iterdir():
+            if path.name not in OURS and not path.name.endswith(NEW):
+                raise UserError(
+                    f"{self.path} holds other files and no run: choose an empty or a new --run-dir."
+                )
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one row of metrics."""
@@ -99,7 +111,7 @@ class RunDir:
             file.write(json.dumps(row) + "\n")
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The metrics so far; a last line torn by a crash is passed over."""
+        """The metrics so far; a last line that a crash corrupted is skipped."""
         if not self.metrics.exists():
             return
         for line in self.metrics.read_text().splitlines():
@@ -109,7 +121,7 @@ class RunDir:
                 continue
 
     def last_row(self) -> dict[str, Any]:
-        """The newest row of metrics, read from the end of the file; empty where there is none yet."""
+        """The newest row of metrics, read from the end of the file; empty if there is none yet."""
         if not self.metrics.exists():
             return {}
         with open(self.metrics, "rb") as file:
@@ -119,7 +131,7 @@ class RunDir:
             try:
                 row: dict[str, Any] = json.loads(line)
                 return row
-            except ValueError:  # torn by a crash, or by where we began to read
+            except ValueError:  # cut off by a crash, or by where we began to read
                 continue
         return {}
 
@@ -143,11 +155,10 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"ppo": {"lr": 1}} to {"ppo.lr": 1}."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        flat |= (
-            flatten(value, f"{prefix}{name}.")
-            if isinstance(value, dict)
-            else {prefix + name: value}
-        )
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
     return flat
 
 

@@ -3,8 +3,9 @@
     python tests/tools/guard.py record before.json
     python tests/tools/guard.py compare before.json
 
-For each method, agent and task: the metrics of a few updates and a hash of every saved tensor. Names may change between
-versions, numbers may not: metrics are compared by name where both have it, tensors as a set.
+For each method, agent and task: the metrics of a few updates and a hash of every saved tensor.
+Names may change between versions, numbers may not. Metrics are compared by name where both have
+it, tensors as a set.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Tables, intervals and curves of what was reproduced, beside the paper's numbers."""
+"""Tables, intervals and curves of what was reproduced, beside the paper's numbers. No torch."""
 
-from surprise_memory.reproduce.report.archive import keep
-from surprise_memory.reproduce.report.page import write_report
+from surprise_memory.reproduce.report.archive import archive_runs
+from surprise_memory.reproduce.report.page import Report, write_report
 
-__all__ = ["keep", "write_report"]
+__all__ = ["Report", "archive_runs", "write_report"]

@@ -1,15 +1,18 @@
-"""What a report needs of runs, small enough to keep under version control: no checkpoints, metrics thinned and rounded."""
+"""What a report needs of runs, small enough for version control.
+
+There are no checkpoints, and metrics are thinned and rounded.
+"""
 
 import json
 import shutil
 from pathlib import Path
 
 from surprise_memory.errors import UserError
-from surprise_memory.reproduce.cells import KEPT_FILES
+from surprise_memory.reproduce.celldir import ARCHIVED_FILES
 from surprise_memory.training.rundir import RunDir
 
 ROWS = 250  # of metrics, about
-KEPT = (
+ARCHIVED_METRICS = (  # what their names begin with
     "step",
     "charts/",
     "intrinsic/",
@@ -21,33 +24,51 @@ KEPT = (
 )
 
 
-def keep(root: Path, target: Path) -> list[Path]:
-    """Copy every finished run of a directory of `reproduce` into another one; returns their new places."""
+def archive_runs(root: Path, target: Path) -> list[Path]:
+    """Copy every finished run of a directory of `reproduce` into another one.
+
+    Returns their new places.
+    """
     if target.resolve() == root.resolve():
-        raise UserError(f"{target} is where the runs are: keep them in another directory.")
-    kept = []
+        raise UserError(f"{target} is where the runs are: archive them in another directory.")
+    archived = []
     for done in sorted(root.glob("*/*/DONE")):
         run = done.parent
         if not (run / "cell.json").exists():
             continue
         place = target / run.parent.name / run.name
         place.mkdir(parents=True, exist_ok=True)
-        RunDir(place).metrics.write_text("".join(json.dumps(row) + "\n" for row in thin(run)))
-        for name in KEPT_FILES:  # DONE is the last
+        lines = [json.dumps(row) + "\n" for row in thin(run)]
+        RunDir(place).metrics.write_text("".join(lines))
+        for name in ARCHIVED_FILES:
             if (run / name).exists():
                 shutil.copy(run / name, place / name)
-        kept.append(place)
-    return kept
+        archived.append(place)
+    return archived
 
 
 def thin(run: Path) -> list[dict[str, float]]:
-    """About ROWS rows, the last one among them, numbers to four digits."""
+    """About ROWS rows, always with the last one, numbers to four digits."""
     rows = list(RunDir(run).rows())
-    step = max(1, len(rows) // ROWS)
-    chosen = [row for i, row in enumerate(rows) if i % step == 0 or i == len(rows) - 1]
-    return [{k: short(v) for k, v in row.items() if k.startswith(KEPT)} for row in chosen]
+    stride = max(1, len(rows) // ROWS)
+    thinned = []
+    for i, row in enumerate(rows):
+        if i % stride == 0 or i == len(rows) - 1:
+            thinned.append(archived_metrics(row))
+    return thinned
+
+
+def archived_metrics(row: dict[str, float]) -> dict[str, float]:
+    """The metrics of a row that the report needs, rounded."""
+    metrics = {}
+    for name, value in row.items():
+        if name.startswith(ARCHIVED_METRICS):
+            metrics[name] = short(value)
+    return metrics
 
 
 def short(value: float) -> float:
-    """Four significant digits; counts stay as they are."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    """Four significant digits. Counts stay as they are."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    return value

@@ -6,34 +6,34 @@ from typing import Any
 
 from surprise_memory.errors import UserError
 from surprise_memory.files import read_json
+from surprise_memory.reproduce.celldir import probe_results, read_cell
 from surprise_memory.reproduce.grids import GRIDS, Grid
-from surprise_memory.reproduce.probes import answer
 from surprise_memory.training.rundir import RunDir
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run: what it was, how far it came, and its score if it was evaluated."""
+    """One run: what it was, how far it got, and its score if it was evaluated."""
 
     grid: str
     entry: str
     env: str
     seed: int
     preset: str
-    steps: int  # asked for
+    steps: int  # wanted
     reached: int
     score: float | None  # mean task return over its evaluation episodes
     seconds: float  # about, from its own speed
     machine: str
     rows: list[dict[str, Any]]
     budget: str = "reduced"
-    answers: dict[str, Any] = field(default_factory=dict)  # what its bonus was asked: mnir, doctor
+    probe_results: dict[str, Any] = field(default_factory=dict)  # by the probe's name
     path: Path = Path()
 
-    def later(self, name: str, share: float) -> list[float]:
+    def last(self, metric: str, share: float) -> list[float]:
         """A metric's values in the last `share` of the rows that have it."""
-        values = [row[name] for row in self.rows if name in row]
-        return values[-max(1, round(share * len(values))) :] if values else []
+        values = [row[metric] for row in self.rows if metric in row]
+        return values[-max(1, round(share * len(values))) :]
 
 
 @dataclass(frozen=True)
@@ -53,83 +53,133 @@ class Study:
 
     def of(self, env: str, entry: str) -> list[Result]:
         """The runs of a cell, by seed."""
-        return sorted(
-            (r for r in self.results if (r.env, r.entry) == (env, entry)), key=lambda r: r.seed
-        )
+        mine = [r for r in self.results if r.env == env and r.entry == entry]
+        return sorted(mine, key=lambda r: r.seed)
 
-    def answers(self, env: str, entry: str, ask: str) -> list[Any]:
-        """What the bonuses of a cell answered, by seed; only those that were asked."""
-        return [r.answers[ask] for r in self.of(env, entry) if ask in r.answers]
+    def probe_results(self, env: str, entry: str, probe: str) -> list[Any]:
+        """The results of a probe in a cell, by seed. Runs without that probe are passed over."""
+        found = []
+        for result in self.of(env, entry):
+            if probe in result.probe_results:
+                found.append(result.probe_results[probe])
+        return found
+
+    def has_metric(self, metric: str) -> bool:
+        """Whether any run has logged a metric."""
+        return any(result.last(metric, 1.0) for result in self.results)
 
     def scores(self, env: str, entry: str) -> list[float]:
-        """By seed, times the grid's scale; only finished runs."""
-        return [self.grid.scale * r.score for r in self.of(env, entry) if r.score is not None]
+        """By seed, times the grid's scale. Only finished runs have one."""
+        found = []
+        for result in self.of(env, entry):
+            if result.score is not None:
+                found.append(self.grid.scale * result.score)
+        return found
 
 
-def gather(root: Path) -> list[Study]:
-    """Everything under a directory that `reproduce` has filled, in the order of the grids."""
-    found = [read(path.parent) for path in sorted(root.glob("*/*/cell.json"))]
-    if not found:
+def gather(root: Path) -> tuple[list[Study], dict[Path, str]]:
+    """Everything under a directory that `reproduce` has filled.
+
+    Returns the studies in the order of the grids, and the runs that no grid has any more -> why.
+    """
+    runs = [read(path.parent) for path in sorted(root.glob("*/*/cell.json"))]
+    if not runs:
         raise UserError(
-            f"{root} holds no runs of `surprise-memory reproduce`: name the directory that was given there as --dir."
+            f"{root} holds no runs of `surprise-memory reproduce`: "
+            "name the directory that was given there as --dir."
         )
-    refuse_twins(found)
+    refuse_twins(runs)
+    known = []
+    left_out = {}
+    for run in runs:
+        why = why_left_out(run)
+        if why:
+            left_out[run.path] = why
+        else:
+            known.append(run)
+    return studies_of(known), left_out
+
+
+def studies_of(runs: list[Result]) -> list[Study]:
+    """The runs by grid, preset and budget. A grid's own preset comes first."""
     studies = []
     for name, grid in GRIDS.items():
-        names = {entry.name for entry in grid.entries}
-        mine = [r for r in found if r.grid == name and r.entry in names and r.env in grid.envs]
-        for preset, budget in sorted(
-            {(r.preset, r.budget) for r in mine}, key=lambda key: (key[0] != grid.preset, key)
-        ):
-            studies.append(
-                Study(
-                    name,
-                    grid,
-                    preset,
-                    budget,
-                    [r for r in mine if (r.preset, r.budget) == (preset, budget)],
-                )
-            )
+        groups: dict[tuple[str, str], list[Result]] = {}
+        for run in runs:
+            if run.grid == name:
+                groups.setdefault((run.preset, run.budget), []).append(run)
+        own_preset_first = sorted(groups, key=lambda key: (key[0] != grid.preset, key))
+        for preset, budget in own_preset_first:
+            studies.append(Study(name, grid, preset, budget, groups[preset, budget]))
     return studies
 
 
-def refuse_twins(found: list[Result]) -> None:
-    """Two runs of one cell and seed have other settings: to count both would be wrong, to choose one a guess."""
+def why_left_out(run: Result) -> str:
+    """Why a run belongs to no cell of any grid; empty if it does."""
+    if run.grid not in GRIDS:
+        return f"there is no grid '{run.grid}'"
+    grid = GRIDS[run.grid]
+    if run.env not in grid.envs:
+        return f"'{run.grid}' has no environment '{run.env}'"
+    if run.entry not in grid.entry_names:
+        return f"'{run.grid}' has no entry '{run.entry}'"
+    return ""
+
+
+def refuse_twins(runs: list[Result]) -> None:
+    """Refuse two runs of one cell and seed.
+
+    Their settings differ: to count both would be wrong, to choose one a guess.
+    """
     places: dict[tuple[str, ...], Path] = {}
-    for r in found:
+    for r in runs:
         key = (r.grid, r.preset, r.budget, r.env, r.entry, str(r.seed))
         if key in places:
             raise UserError(
-                f"{places[key]} and {r.path} are both {r.entry} on {r.env}, seed {r.seed}, in different settings (see their "
-                "config.json): move one of them elsewhere."
+                f"{places[key]} and {r.path} are both {r.entry} on {r.env}, seed {r.seed}, in "
+                "different settings (see their config.json): move one of them elsewhere."
             )
         places[key] = r.path
 
 
 def read(path: Path) -> Result:
     """One run's directory."""
-    about, out = read_json(path / "cell.json"), RunDir(path)
+    about = read_cell(path)
+    out = RunDir(path)
     rows = list(out.rows())
-    reached = rows[-1]["step"] if rows else 0
-    speed = rows[-1].get("charts/SPS", 0) if rows else 0
-    score = read_json(out.eval)["mean"] if out.done.exists() and out.eval.exists() else None
-    versions = (
-        (path / "versions.txt").read_text().splitlines() if (path / "versions.txt").exists() else []
-    )
-    machine = ", ".join(line for line in versions if line.startswith(("machine", "torch")))
-    run, seconds = about["run"], reached / speed if speed else 0.0
-    named = {name: about[name] for name in ("grid", "entry", "env", "seed", "budget")}
+    last: dict[str, Any] = {}
+    if rows:
+        last = rows[-1]
+    reached = last.get("step", 0)
+    speed = last.get("charts/SPS", 0)
+    seconds = 0.0
+    if speed:
+        seconds = reached / speed
+    score = None
+    if out.done.exists() and out.eval.exists():
+        score = read_json(out.eval)["mean"]
     return Result(
-        **named,
-        preset=run["preset"],
-        steps=run["steps"],
+        grid=about["grid"],
+        entry=about["entry"],
+        env=about["env"],
+        seed=about["seed"],
+        budget=about["budget"],
+        preset=about["run"]["preset"],
+        steps=about["run"]["steps"],
         reached=reached,
         score=score,
         seconds=seconds,
-        machine=machine,
+        machine=machine(path),
         rows=rows,
         path=path,
-        answers={
-            ask: read_json(answer(path, ask)) for ask in about["asks"] if answer(path, ask).exists()
-        },
+        probe_results=probe_results(path, about["probes"]),
     )
+
+
+def machine(path: Path) -> str:
+    """The machine and the torch that a run was made with."""
+    versions = path / "versions.txt"
+    if not versions.exists():
+        return ""
+    lines = versions.read_text().splitlines()
+    return ", ".join(line for line in lines if line.startswith(("machine", "torch")))

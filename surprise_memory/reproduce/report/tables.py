@@ -1,11 +1,10 @@
-"""Tables as rows of text: ours beside the paper's, with intervals; what is missing is shown as missing."""
+"""Tables as rows of text: our scores beside the paper's, with intervals and gaps marked."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from surprise_memory.bonus.methods import split_method
 from surprise_memory.reproduce.grids import Entry
 from surprise_memory.reproduce.published import ATARI_MEAN_MEDIAN, GAMES, HUMAN, RANDOM, Score
 from surprise_memory.reproduce.report.gather import Result, Study
@@ -13,6 +12,17 @@ from surprise_memory.tools.stats import bootstrap, cohens_d, human_normalised, i
 
 MISSING = "missing"
 BETTER = 0.5  # Cohen's d from which the paper calls SG+SM better than SG
+# The doctor's numbers that are shown, by the column's name.
+MEMORY_COLUMNS = {
+    "corr. with norm": "corr",
+    "energy left": "energy_left",
+    "z first sight": "first_z",
+    "z repeats": "repeat_z",
+    "z rarest event": "rarest",
+    "z noise": "noise_z",
+    "share paid for noise": "noise_pay",
+}
+DoctorResult = dict[str, dict[str, float | None]]  # measure -> norm, novelty or all -> number
 
 
 @dataclass(frozen=True)
@@ -25,57 +35,61 @@ class Table:
 
 
 def tables(study: Study) -> list[Table]:
-    """One for each environment, one over all of them, and what else the runs have to tell."""
+    """One for each environment, one over all of them, and one for each other measurement."""
     made = [score_table(study, env) for env in study.grid.envs]
     if set(GAMES) <= set(study.grid.envs):
         made.append(human_table(study))
     if study.grid.comparable:
         made.append(overall_table(study))
-    if any(r.later("noisy_tv/share", 1.0) for r in study.results):
+    if study.has_metric("noisy_tv/share"):
         made.append(tv_table(study))
-    if any("doctor" in r.answers for r in study.results):
+    if any("doctor" in r.probe_results for r in study.results):
         made.append(memory_table(study))
     return made
 
 
 def score_table(study: Study, env: str) -> Table:
-    """Each entry's score by the paper and by us."""
-    head, enough = (
-        ["method", "the paper", "here, mean ± std", "IQM [95 %]", "d over generator", "by seed"],
-        study.grid.solved,
-    )
+    """Each entry's score in the paper and here."""
+    head = ["method", "the paper", "here, mean ± std", "IQM [95 %]", "d over generator", "by seed"]
+    enough = study.grid.solved
+    if enough is not None:
+        head.append(f"solved ({enough:g}) at")
     rows = []
     for entry in study.grid.entries:
         scores = study.scores(env, entry.name)
-        solved = [
-            solved_at(r, enough)
-            for r in study.of(env, entry.name)
-            if r.score is not None and enough is not None
+        row = [
+            entry.name,
+            printed(study.grid.published.get((env, entry.name))),
+            spread(scores),
+            interval([scores]),
+            verdict(scores, study.scores(env, counterpart(entry))),
+            ", ".join(map(number, scores)) or MISSING,
         ]
-        rows.append(
-            [
-                entry.name,
-                printed(study.grid.published.get((env, entry.name))),
-                spread(scores),
-                interval([scores]),
-                verdict(scores, study.scores(env, counterpart(entry))),
-                ", ".join(number(x) for x in scores) or MISSING,
-                *([", ".join(solved)] if enough is not None else []),
-            ]
-        )
-    head += [f"solved ({enough:g}) at"] if enough is not None else []
+        if enough is not None:
+            finished = [r for r in study.of(env, entry.name) if r.score is not None]
+            row.append(", ".join(solved_at(result, enough) for result in finished))
+        rows.append(row)
     return Table(study.grid.short.get(env, env), head, rows)
 
 
 def counterpart(entry: Entry) -> str:
-    """The generator alone that a method is to be compared with; none where more than the memory differs between them."""
-    generator, memory, _ = split_method(entry.method)
-    same = all(name.startswith("bonus.memory") for name, _ in entry.options)
-    return generator if memory != "none" and same else ""
+    """The generator alone that a method is to be compared with.
+
+    Empty where more than the memory differs between the two.
+    """
+    if not entry.memory:
+        return ""
+    for name, _ in entry.options:
+        if not name.startswith("bonus.memory"):
+            return ""
+    return entry.generator
 
 
 def solved_at(result: Result, enough: float) -> str:
-    """Steps until the last 128 training episodes returned `enough`; a run's first tenth has too few episodes to count."""
+    """Steps until the last 128 training episodes returned `enough`.
+
+    The first tenth of a run has too few episodes to count.
+    """
     for row in result.rows:
         if row["step"] > result.steps / 10 and row.get("charts/return_128", -math.inf) >= enough:
             return f"{row['step'] / 1e6:.2f} M"
@@ -83,139 +97,153 @@ def solved_at(result: Result, enough: float) -> str:
 
 
 def overall_table(study: Study) -> Table:
-    """Over all environments: the interquartile mean of all runs, resampled within each environment."""
+    """Over all environments: the IQM of all runs, resampled within each environment."""
+    head = ["method", "the paper: mean", "here: mean", "IQM [95 %, stratified]"]
     rows = []
     for entry in study.grid.entries:
-        strata = [study.scores(env, entry.name) for env in study.grid.envs]
-        theirs = [study.grid.published.get((env, entry.name)) for env in study.grid.envs]
-        paper = [score[0] for score in theirs if score is not None]
-        whole = all(strata)
-        mean = number(float(np.mean([np.mean(s) for s in strata]))) if whole else MISSING
-        rows.append(
-            [
-                entry.name,
-                number(float(np.mean(paper))) if len(paper) == len(theirs) else "",
-                mean,
-                interval(strata) if whole else MISSING,
-            ]
-        )
-    return Table(
-        "all tasks together",
-        ["method", "the paper: mean", "here: mean", "IQM [95 %, stratified]"],
-        rows,
-    )
+        published = []
+        strata = []
+        for env in study.grid.envs:
+            score = study.grid.published.get((env, entry.name))
+            if score is not None:
+                published.append(score[0])
+            strata.append(study.scores(env, entry.name))
+        row = [entry.name, "", MISSING, MISSING]
+        if len(published) == len(strata):
+            row[1] = number(mean(published))
+        if all(strata):
+            row[2] = number(mean([mean(scores) for scores in strata]))
+            row[3] = interval(strata)
+        rows.append(row)
+    return Table("all tasks together", head, rows)
 
 
 def human_table(study: Study) -> Table:
-    """Mean and median over the games of the human-normalised score; ours where every game was run."""
+    """Mean and median over the games of the human-normalised score; ours if every game was run."""
     head = ["method", "the paper: mean", "median", "here: mean", "median"]
+    own = study.grid.entry_names
     rows = []
-    for method in dict.fromkeys(
-        [*ATARI_MEAN_MEDIAN, *(entry.name for entry in study.grid.entries)]
-    ):
-        theirs = [number(x) for x in ATARI_MEAN_MEDIAN.get(method, ())] or ["", ""]
-        each = [study.scores(game, method) for game in GAMES]
-        ours = [MISSING, MISSING] if method in {e.name for e in study.grid.entries} else ["", ""]
-        if all(each):
-            human = HUMAN["paper"]
-            normal = [
-                human_normalised(float(np.mean(s)), r, h)
-                for s, r, h in zip(each, RANDOM, human, strict=True)
-            ]
-            ours = [number(float(np.mean(normal))), number(float(np.median(normal)))]
-        rows.append([method, *theirs, *ours])
+    for method in dict.fromkeys([*ATARI_MEAN_MEDIAN, *own]):
+        row = [method, "", "", "", ""]
+        if method in ATARI_MEAN_MEDIAN:
+            row[1:3] = map(number, ATARI_MEAN_MEDIAN[method])
+        normalised = normalised_by_humans(study, method)
+        if normalised:
+            row[3:] = [number(mean(normalised)), number(float(np.median(normalised)))]
+        elif method in own:
+            row[3:] = [MISSING, MISSING]
+        rows.append(row)
     return Table("human-normalised, over the six games", head, rows)
 
 
+def normalised_by_humans(study: Study, method: str) -> list[float]:
+    """A method's human-normalised score in each game; empty unless every game was run."""
+    normalised = []
+    for game, random, human in zip(GAMES, RANDOM, HUMAN["paper"], strict=True):
+        scores = study.scores(game, method)
+        if not scores:
+            return []
+        normalised.append(human_normalised(mean(scores), random, human))
+    return normalised
+
+
 def tv_table(study: Study) -> Table:
-    """How much of the last quarter of training was spent before the noisy TV, and what drew the agent there."""
+    """Share of steps watching the TV in the last quarter, and what drew the agent there."""
     head = [
         "method",
-        "steps watched, by seed",
+        "steps watching, by seed",
         "bonus there, first rollout (std)",
         "share of all bonus",
     ]
     rows = []
     for env in study.grid.envs:
         for entry in study.grid.entries:
-            mine = [r for r in study.of(env, entry.name) if r.rows]
-            watched = [float(np.mean(r.later("noisy_tv/share", 0.25))) for r in mine]
-            first = [z[0] for r in mine if (z := r.later("noisy_tv/z", 1.0))]
-            pay = [float(np.mean(p)) for r in mine if (p := r.later("noisy_tv/pay_share", 0.25))]
-            cells = [", ".join(percent(x) for x in watched) or MISSING]
-            cells += [
-                number(float(np.mean(first))) if first else "",
-                percent(float(np.mean(pay))) if pay else "",
-            ]
-            rows.append([entry.name, *cells])
-    return Table("before the noisy TV, last quarter", head, rows)
-
-
-# The doctor's numbers that are shown, by the column's name.
-MEMORY_COLUMNS = {
-    "corr. with norm": "corr",
-    "energy left": "energy_left",
-    "z first sight": "first_z",
-    "z its repeats": "repeat_z",
-    "z rarest event": "rarest",
-    "z noise": "noise_z",
-    "noise's pay": "noise_pay",
-}
-Answer = dict[
-    str, dict[str, float | None]
-]  # of the doctor: measure -> norm, novelty or all -> number
+            watched = []
+            first = []
+            paid = []
+            for result in study.of(env, entry.name):
+                if not result.rows:
+                    continue
+                watched.append(mean(result.last("noisy_tv/share", 0.25)))
+                first += result.last("noisy_tv/z", 1.0)[:1]
+                shares = result.last("noisy_tv/pay_share", 0.25)
+                if shares:
+                    paid.append(mean(shares))
+            by_seed = ", ".join(map(percent, watched)) or MISSING
+            rows.append([entry.name, by_seed, number(mean(first)), percent(mean(paid))])
+    return Table("watching the TV, last quarter of training", head, rows)
 
 
 def memory_table(study: Study) -> Table:
-    """What each memory does to its generator's surprise, by the doctor (a random policy), beside the run's return."""
-    rows, shown = list[list[str]](), set[str]()
+    """What each memory does to its generator's surprise, and the run's return.
+
+    The numbers are the doctor's, from a random policy.
+    """
+    rows: list[list[str]] = []
+    shown: set[str] = set()  # generators
     for env in study.grid.envs:
         for entry in study.grid.entries:
-            found = study.answers(env, entry.name, "doctor")
-            generator, _, _ = split_method(entry.method)
-            if found and generator not in shown:
-                shown.add(generator)
-                rows.append(
-                    [
-                        f"{generator}, its norm",
-                        *(number(asked(found, m, "norm")) for m in MEMORY_COLUMNS.values()),
-                        "",
-                    ]
-                )
-            if found:
-                cells = [
-                    number(asked(found, measure, "novelty")) for measure in MEMORY_COLUMNS.values()
-                ]
-                rows.append([entry.name, *cells, spread(study.scores(env, entry.name))])
+            found = study.probe_results(env, entry.name, "doctor")
+            if not found:
+                continue
+            if entry.generator not in shown:
+                shown.add(entry.generator)
+                rows.append([f"{entry.generator}, its norm", *memory_columns(found, "norm"), ""])
+            returns = spread(study.scores(env, entry.name))
+            rows.append([entry.name, *memory_columns(found, "novelty"), returns])
     return Table("what the memory does", ["method", *MEMORY_COLUMNS, "return"], rows)
 
 
-def asked(found: list[Answer], measure: str, column: str) -> float:
-    """Mean over runs of one of the doctor's numbers, about the norm or the novelty; nan where none has it."""
+def memory_columns(found: list[DoctorResult], about: str) -> list[str]:
+    """All columns of a row of `memory_table`, about the norm or the novelty."""
+    return [number(doctor_mean(found, measure, about)) for measure in MEMORY_COLUMNS.values()]
+
+
+def doctor_mean(found: list[DoctorResult], measure: str, about: str) -> float:
+    """Mean over runs of one of the doctor's numbers, about the norm or the novelty.
+
+    What the doctor says about all counts for the novelty. nan where no run has the number.
+    """
+    columns = [about]
+    if about == "novelty":
+        columns.append("all")
     values = []
-    for answer in found:
-        about = rarest(answer) if measure == "rarest" else answer.get(measure, {})
-        values += [
-            x
-            for x in (about.get(column), about.get("all") if column == "novelty" else None)
-            if x is not None
-        ]
-    return float(np.mean(values)) if values else math.nan
+    for result in found:
+        numbers = result.get(measure, {})
+        if measure == "rarest":
+            numbers = rarest_event(result)
+        for column in columns:
+            value = numbers.get(column)
+            if value is not None:
+                values.append(value)
+    return mean(values)
 
 
-def rarest(answer: Answer) -> dict[str, float | None]:
-    """The numbers of the event with the smallest share of the steps."""
-    shares = {
-        name.removeprefix("share/"): about["all"]
-        for name, about in answer.items()
-        if name.startswith("share/")
-    }
-    seen = {name: share for name, share in shares.items() if share}
-    return answer[f"event/{min(seen, key=lambda name: seen[name] or 0.0)}"] if seen else {}
+def rarest_event(result: DoctorResult) -> dict[str, float | None]:
+    """The numbers of the event with the smallest share of the steps; empty where there is none."""
+    rarest = ""
+    smallest = math.inf
+    for name, numbers in result.items():
+        share = numbers.get("all")
+        if name.startswith("share/") and share and share < smallest:
+            rarest = name.removeprefix("share/")
+            smallest = share
+    if not rarest:
+        return {}
+    return result[f"event/{rarest}"]
+
+
+def mean(values: list[float]) -> float:
+    """The mean; nan of nothing."""
+    if not values:
+        return math.nan
+    return float(np.mean(values))
 
 
 def percent(share: float) -> str:
-    """0.123 -> '12 %'."""
+    """0.123 -> '12 %'; nothing for nan."""
+    if math.isnan(share):
+        return ""
     return f"{100 * share:.0f} %"
 
 
@@ -223,48 +251,51 @@ def printed(score: Score | None) -> str:
     """The paper's cell; empty where it has none."""
     if score is None:
         return ""
-    mean, std = score
-    return number(mean) if std is None else f"{number(mean)} ± {std:g}"
+    mean_score, std = score
+    if std is None:
+        return number(mean_score)
+    return f"{number(mean_score)} ± {std:g}"
 
 
 def spread(scores: list[float]) -> str:
     """Mean and population std over the runs."""
     if not scores:
         return MISSING
-    return (
-        f"{number(float(np.mean(scores)))} ± {number(float(np.std(scores)))}"
-        if len(scores) > 1
-        else number(scores[0])
-    )
+    if len(scores) == 1:
+        return number(scores[0])
+    return f"{number(mean(scores))} ± {number(float(np.std(scores)))}"
 
 
 def interval(strata: list[list[float]]) -> str:
     """The interquartile mean of all scores and its bootstrap interval; single runs have none."""
-    scores = np.concatenate([np.asarray(runs, float) for runs in strata])
+    arrays = [np.asarray(runs, float) for runs in strata]
+    scores = np.concatenate(arrays)
     if not len(scores):
         return MISSING
-    low, high = bootstrap([np.array(runs) for runs in strata], iqm)
-    return number(iqm(scores)) + ("" if math.isnan(low) else f" [{number(low)}, {number(high)}]")
+    low, high = bootstrap(arrays, iqm)
+    if math.isnan(low):
+        return number(iqm(scores))
+    return f"{number(iqm(scores))} [{number(low)}, {number(high)}]"
 
 
 def verdict(scores: list[float], alone: list[float]) -> str:
     """Cohen's d of the method with memory over the generator alone."""
-    d = cohens_d(np.array(scores), np.array(alone)) if scores and alone else math.nan
-    return (
-        ""
-        if math.isnan(d)
-        else f"{d:.1f}" + (" (better)" if d >= BETTER else " (worse)" if d <= -BETTER else "")
-    )
+    d = cohens_d(np.array(scores), np.array(alone))
+    if math.isnan(d):
+        return ""
+    if d >= BETTER:
+        return f"{d:.1f} (better)"
+    if d <= -BETTER:
+        return f"{d:.1f} (worse)"
+    return f"{d:.1f}"
 
 
 def number(value: float) -> str:
-    """Three significant digits or one decimal, thousands marked; nothing for nan."""
+    """Three significant digits or one decimal, with commas for thousands; nothing for nan."""
     if math.isnan(value):
         return ""
-    return (
-        f"{value:,.0f}"
-        if abs(value) >= 1000
-        else f"{value:.1f}"
-        if abs(value) >= 2 or value == 0
-        else f"{value:.2f}"
-    )
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 2 or value == 0:
+        return f"{value:.1f}"
+    return f"{value:.2f}"

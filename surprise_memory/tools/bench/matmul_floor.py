@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from surprise_memory.agents.ppo import Policy
 from surprise_memory.bonus import RolloutTrainer
-from surprise_memory.memory import SurpriseMemory
+from surprise_memory.memory import Memory, NoMemory, SurpriseMemory
 from surprise_memory.surprise import RND
 from surprise_memory.training.config import RunConfig
 
@@ -46,26 +46,18 @@ def jobs(run: RunConfig, policy: Policy, bonus: RolloutTrainer | None) -> list[J
     """The multiplications of one rollout, in the batch sizes of training; listed for vectors, without a bonus or with RND's."""
     if any(isinstance(m, nn.Conv2d) for m in policy.modules()):
         return []
-    if bonus is not None and not (
-        isinstance(bonus.model.surprise, RND) and isinstance(bonus.model.memory, SurpriseMemory)
-    ):
+    if bonus is not None and not is_listed(bonus):
         return []
     rows, ppo, net = run.envs * run.rollout, run.ppo, layers(policy)
     todo = [
         Job(run.rollout + 1, run.envs, net, False)
     ]  # acting, and the value of what follows the last row
     todo += [Job(ppo.epochs * ppo.minibatches, rows // ppo.minibatches, net, True)]
-    if (
-        bonus is not None
-        and isinstance(bonus.model.surprise, RND)
-        and isinstance(bonus.model.memory, SurpriseMemory)
-    ):
-        c, predictor, memory = (
-            bonus.config,
-            layers(bonus.model.surprise.predictor),
-            memory_layers(bonus.model.memory),
-        )
-        once = predictor + layers(bonus.model.surprise.target, trained=False)
+    if bonus is not None:
+        c, surprise = bonus.config, bonus.model.surprise
+        assert isinstance(surprise, RND)
+        predictor, memory = layers(surprise.predictor), memory_layers(bonus.model.memory)
+        once = predictor + layers(surprise.target, trained=False)
         todo += [Job(1, len(part), once, False) for part in torch.arange(rows).split(ASKED)]
         todo += [Job(1, rows, memory, False)]
         todo += [
@@ -79,6 +71,13 @@ def jobs(run: RunConfig, policy: Policy, bonus: RolloutTrainer | None) -> list[J
     return todo
 
 
+def is_listed(bonus: RolloutTrainer) -> bool:
+    """Whether the bonus is RND, alone or with M and W, and nothing more."""
+    model = bonus.model
+    known = isinstance(model.memory, NoMemory | SurpriseMemory)
+    return isinstance(model.surprise, RND) and known and not model.stages
+
+
 def layers(net: nn.Module, trained: bool = True, input_grad: bool = False) -> list[Layer]:
     """A network's linear layers; `input_grad` says whether a gradient flows on out of the first."""
     linear = [m for m in net.modules() if isinstance(m, nn.Linear)]
@@ -88,8 +87,10 @@ def layers(net: nn.Module, trained: bool = True, input_grad: bool = False) -> li
     ]
 
 
-def memory_layers(memory: SurpriseMemory) -> list[Layer]:
-    """Q, V and W."""
+def memory_layers(memory: Memory) -> list[Layer]:
+    """Q, V and W; nothing without them."""
+    if not isinstance(memory, SurpriseMemory):
+        return []
     m, c, found = memory.m, memory.config, list[Layer]()
     if m is not None:
         n, d = m.Q.shape

@@ -81,7 +81,7 @@ def relative(run: RunConfig, laps: dict[str, list[dict[str, float]]]) -> dict[st
     found = {}
     for name, mine in totals.items():
         generator = name.partition("+")[0]
-        over = {"none": "none", "rng": generator} if "+" in name else {"none": "none"}
+        over = {"none": "none", "generator": generator} if "+" in name else {"none": "none"}
         found[name] = {"steps_per_second": run.envs * run.rollout / median(mine)} | {
             f"over_{what}": median(a / b for a, b in zip(mine, totals[other], strict=True))
             for what, other in over.items()

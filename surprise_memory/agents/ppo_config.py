@@ -1,0 +1,57 @@
+"""The options of PPO."""
+
+from dataclasses import dataclass
+
+from surprise_memory.errors import require
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Two-headed PPO."""
+
+    lr: float = 3e-4
+    """Learning rate."""
+    gamma_ext: float = 0.999
+    """Discount of the task's reward, whose return ends with an episode."""
+    gamma_int: float = 0.99
+    """Discount of the bonus."""
+    episodic_intrinsic: bool = False
+    """Whether the bonus's return ends with an episode; by default it goes on into the next."""
+    lam: float = 0.95
+    """Lambda of GAE, for both rewards."""
+    ext_coef: float = 2.0
+    """Weight of the task's advantage; 0 trains on the bonus alone."""
+    int_coef: float = 1.0
+    """Weight of the bonus's advantage (beta)."""
+    reward_clip: float = 0.0
+    """Size at which the task's reward is clipped before learning; 0 is never, 1 in the paper."""
+    clip: float = 0.2
+    """Clip range of the probability ratio (epsilon)."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy; 0.001 in the paper."""
+    value_coef: float = 0.5
+    """Weight of the two value losses."""
+    epochs: int = 4
+    """Passes over a rollout."""
+    minibatches: int = 16
+    """Updates per pass (called "minibatch size" in the paper's tables)."""
+    max_grad_norm: float = 0.5
+    """Largest norm of the gradient; 0 does not clip it, as in the paper."""
+    normalise_advantage: bool = True
+    """Whether each minibatch's advantages are standardised; not in the paper."""
+    bootstrap_time_limits: bool = True
+    """Whether time limits bootstrap from the final observation; in the paper they are ends."""
+    hidden: int = 256
+    """Width of the fully connected layers."""
+
+
+def check_ppo(c: PPOConfig, intrinsic: bool) -> None:
+    """Refuse numbers that cannot be."""
+    require(0 <= c.gamma_ext <= 1, "ppo.gamma_ext", c.gamma_ext, "in [0, 1]")
+    require(0 <= c.gamma_int <= 1, "ppo.gamma_int", c.gamma_int, "in [0, 1]")
+    require(0 <= c.lam <= 1, "ppo.lam", c.lam, "in [0, 1]")
+    require(c.lr > 0 and c.clip > 0, "ppo.lr, ppo.clip", (c.lr, c.clip), "above 0")
+    sizes = (c.epochs, c.minibatches)
+    require(min(sizes) >= 1, "ppo.epochs, ppo.minibatches", sizes, "at least 1")
+    allowed = "above 0 without a bonus: nothing is left to learn"
+    require(c.ext_coef != 0 or intrinsic, "ppo.ext_coef", c.ext_coef, allowed)

@@ -1,0 +1,81 @@
+"""What passes between the parts of a bonus: columns, what episodes carry along, what was seen."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from surprise_memory.stages import Stage
+from surprise_memory.surprise import Surprise
+
+Columns = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Carry:
+    """What lasts between the steps of an episode, part by part; None for a part without a state."""
+
+    surprise: Any
+    memory: Any
+    stages: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StageTrace:
+    """What a stage was given and what it wrote down."""
+
+    inputs: Columns  # flattened (T*B, ...)
+    record: Columns  # (T, B, ...)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a bonus saw on a chunk: everything that metrics, figures and training need."""
+
+    u: Tensor
+    q: Tensor
+    v: Tensor
+    e: Tensor
+    inputs: Columns  # of the generator, flattened (T*B, ...)
+    log: Any  # of the memory
+    stages: dict[str, StageTrace]
+
+    @property
+    def surprise_norm(self) -> Tensor:
+        """|u| (T, B), what the generator alone would pay."""
+        norm: Tensor = vector_norm(self.u, dim=-1)
+        return norm
+
+    @property
+    def novelty(self) -> Tensor:
+        """|v| (T, B), what the memory leaves of it."""
+        norm: Tensor = vector_norm(self.v, dim=-1)
+        return norm
+
+
+def prepare(part: Surprise | Stage, pieces: list[Columns]) -> Columns:
+    """A part's inputs (T*B, ...), from the columns that it uses."""
+    prepared = []
+    for piece in pieces:
+        seen = {name: piece[name] for name in part.uses}
+        prepared.append(part.prepare(seen))
+    return {name: torch.cat([piece[name] for piece in prepared]) for name in prepared[0]}
+
+
+def take(columns: Columns, rows: Tensor) -> Columns:
+    """Some rows of each column."""
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def merge(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """All losses in one table; two of one name would hide each other."""
+    losses: dict[str, Tensor] = {}
+    for more in found:
+        twice = losses.keys() & more.keys()
+        if twice:
+            name = twice.pop()
+            raise ValueError(f"Two parts of this bonus have a loss named '{name}': rename one.")
+        losses |= more
+    return losses

@@ -1,0 +1,143 @@
+"""Sections as one self-contained HTML page, and as Markdown with its pictures beside it."""
+
+import base64
+import re
+from dataclasses import dataclass, field
+from html import escape
+
+from surprise_memory.reproduce.report.tables import MISSING, Table
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto;
+       padding: 0 1rem }
+h1 { font-size: 1.6rem }
+h2 { margin-top: 2.5rem; border-bottom: 1px solid #ddd }
+h3 { margin-bottom: .3rem }
+table { border-collapse: collapse; margin: .5rem 0 1.2rem; font-variant-numeric: tabular-nums }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #eee }
+th:first-child, td:first-child { text-align: left }
+th { border-bottom: 2px solid #bbb; font-weight: 600 }
+td.missing { color: #b33 }
+img { max-width: 100% }
+p.about { color: #555 }
+pre { background: #f5f5f5; padding: .6rem; overflow-x: auto }
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a paragraph about it, tables, pictures by their file's name, and notes."""
+
+    title: str
+    about: str
+    tables: list[Table] = field(default_factory=list)
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    notes: str = ""
+
+
+# --- HTML -----------------------------------------------------------------------------------------
+
+
+def html(sections: list[Section]) -> str:
+    """The page. Pictures are inside it, nothing is loaded from elsewhere."""
+    body = ""
+    heading = "h1"
+    for section in sections:
+        body += f"<{heading}>{escape(section.title)}</{heading}>"
+        body += f"<p class='about'>{escape(section.about)}</p>"
+        for table in section.tables:
+            body += html_table(table)
+        for name, picture in section.pictures.items():
+            body += html_image(name, picture)
+        body += html_notes(section.notes)
+        heading = "h2"
+    head = (
+        "<meta charset='utf-8'><title>surprise-memory: reproduction</title>"
+        f"<link rel='icon' href='data:,'><style>{STYLE}</style>"
+    )
+    return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
+
+
+def html_notes(text: str) -> str:
+    """Paragraphs, fenced code, lists, **bold** and `code`. Tables and all else as they stand."""
+    parts = []
+    for i, block in enumerate(text.split("```")):
+        if i % 2:
+            _language, _, code = block.partition("\n")
+            parts.append(f"<pre>{escape(code.strip())}</pre>")
+            continue
+        for paragraph in block.split("\n\n"):
+            paragraph = paragraph.strip()
+            if paragraph.startswith("|"):
+                parts.append(f"<pre>{escape(paragraph)}</pre>")
+            elif paragraph:
+                parts.append(f"<p>{html_line(paragraph)}</p>")
+    return "".join(parts)
+
+
+def html_line(text: str) -> str:
+    """**Bold** and list items; what is in `code` stays as it is.
+
+    Of links only the text is left: they lead nowhere from a page that stands alone.
+    """
+    pieces = escape(text).split("`")
+    for i, piece in enumerate(pieces):
+        if i % 2:
+            pieces[i] = f"<code>{piece}</code>"
+            continue
+        piece = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", piece)
+        piece = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", piece)
+        pieces[i] = re.sub(r"\n(?=- )", "<br>", piece)
+    return "".join(pieces)
+
+
+def html_table(table: Table) -> str:
+    """A table with the missing cells marked."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.head)
+    body = ""
+    for row in table.rows:
+        cells = "".join(map(html_cell, row))
+        body += f"<tr>{cells}</tr>"
+    return (
+        f"<h3>{escape(table.title)}</h3>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def html_cell(text: str) -> str:
+    """One cell of a table."""
+    if text == MISSING:
+        return f"<td class=missing>{MISSING}</td>"
+    return f"<td>{escape(text)}</td>"
+
+
+def html_image(title: str, picture: bytes) -> str:
+    """A picture, inline."""
+    data = base64.b64encode(picture).decode()
+    return f"<p><img alt='{escape(title)}' src='data:image/png;base64,{data}'></p>"
+
+
+# --- Markdown -------------------------------------------------------------------------------------
+
+
+def markdown(sections: list[Section], folder: str) -> str:
+    """The same as text, with pictures in `folder`."""
+    parts = []
+    heading = "#"
+    for section in sections:
+        parts += [f"{heading} {section.title}", section.about]
+        for table in section.tables:
+            parts += [f"### {table.title}", markdown_table(table)]
+        for name in section.pictures:
+            parts.append(f"![{name.removesuffix('.png')}]({folder}/{name})")
+        parts.append(section.notes)
+        heading = "##"
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def markdown_table(table: Table) -> str:
+    """A table as lines of cells between bars."""
+    lines = []
+    for row in (table.head, ["---"] * len(table.head), *table.rows):
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,186 @@
+"""The stage `recognise`: what resembles something seen before is paid, noise is not."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from fakes import chunk_of
+
+from surprise_memory import Bonus, BonusConfig, UserError
+from surprise_memory.bonus import ReplayTrainer
+from surprise_memory.stages.base import Steps
+from surprise_memory.stages.recognise import (
+    PROJECTED,
+    Recognise,
+    RecogniseConfig,
+    recognised,
+)
+
+T, B, d = 24, 5, 150
+SMALL = RecogniseConfig(reservoir=48, turnover=0.25)
+
+
+def world(seed, noise_share=0.25, sights=6):
+    """(observations (T, B, d), where they are noise): fixed sights, fresh draws among them."""
+    rng = np.random.default_rng(seed)
+    fixed = np.random.default_rng(0).standard_normal((sights, d)) * 2
+    obs = fixed[rng.integers(0, sights, (T, B))]
+    noise = rng.random((T, B)) < noise_share
+    obs[noise] = rng.standard_normal((noise.sum(), d)) * 2
+    return torch.as_tensor(obs, dtype=torch.float32), noise
+
+
+def ask(stage, obs, valid=None):
+    """The stage's answer to a reward of one everywhere."""
+    shape = obs.shape[:2]
+    yes = torch.ones(shape, dtype=torch.bool)
+    valid = yes if valid is None else valid
+    reward = torch.ones(shape)
+    u = torch.zeros(*shape, 1)
+    inputs = stage.prepare({"next_obs": obs.flatten(0, 1)})
+    paid, record, _ = stage(reward, inputs, Steps(~yes, valid, u, u, reward), None)
+    return paid, record
+
+
+def taught(config=SMALL, rollouts=6, noise_share=0.25):
+    stage = Recognise((d,), config)
+    for seed in range(1, rollouts + 1):
+        obs, _ = world(seed, noise_share)
+        _, record = ask(stage, obs)
+        stage.update(record, torch.ones(T, B, dtype=torch.bool), warmup=False)
+    return stage
+
+
+def test_rho_is_one_minus_nearest_over_mean_distance():
+    known = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+    point = torch.tensor([[0.0, 0.0], [0.0, 5.0]])
+    first = 1 - 0 / np.mean([0, 5, 10])
+    second = 1 - np.hypot(3, 1) / np.mean([5, np.hypot(3, 1), np.hypot(6, 3)])
+    assert recognised(point, known).tolist() == pytest.approx([first, second], rel=1e-6)
+    assert torch.equal(recognised(point, known, block=1), recognised(point, known))
+
+
+@pytest.mark.parametrize("noise_share", [0.05, 0.25, 0.6])
+def test_noise_is_not_paid_and_what_recurs_is(noise_share):
+    stage = taught(noise_share=noise_share)
+    obs, noise = world(99, noise_share)
+    paid, _ = ask(stage, obs)
+    assert paid.numpy()[noise].max() < 0.05
+    assert paid.numpy()[~noise].min() > 0.95
+
+
+def test_a_first_sight_that_resembles_others_is_paid():
+    """Most of it was seen before, a quarter is new: a key in a room that looks like others."""
+    stage = taught()
+    obs, _ = world(1, noise_share=0.0)
+    new = obs.clone()
+    new[..., : d // 4] = torch.randn(T, B, d // 4, generator=torch.Generator().manual_seed(5))
+    paid, record = ask(stage, new)
+    assert paid.min() > 0.9
+    assert record["rho"].max() < 0.9  # it is not simply taken for a repeat
+
+
+def test_before_the_first_rollout_everything_is_paid():
+    obs, _ = world(1)
+    paid, _ = ask(Recognise((d,), SMALL), obs)
+    assert paid.min() > 0.99
+
+
+def test_rows_that_never_happened_never_enter_the_reservoir():
+    stage = Recognise((d,), RecogniseConfig(reservoir=64, turnover=1.0))
+    obs, _ = world(1)
+    valid = torch.rand(T, B, generator=torch.Generator().manual_seed(0)) < 0.5
+    obs[~valid] = torch.nan
+    _, record = ask(stage, obs, valid)
+    stage.update(record, valid, warmup=True)
+    assert stage.filled > 0
+    assert stage.points[: int(stage.filled)].isfinite().all()
+    stage.update(record, torch.zeros(T, B, dtype=torch.bool), warmup=True)  # nothing happened
+    assert stage.points[: int(stage.filled)].isfinite().all()
+
+
+def test_the_reservoir_is_an_even_spread_of_all_environments_and_times_and_forgets_the_oldest():
+    stage = Recognise((2,), RecogniseConfig(reservoir=40, turnover=0.5))
+    yes = torch.ones(T, B, dtype=torch.bool)
+    for rollout in range(3):
+        place = torch.stack(torch.meshgrid(torch.arange(T), torch.arange(B), indexing="ij"), -1)
+        record = {"point": place.float() + 100 * rollout, "rho": torch.ones(T, B)}
+        stage.update(record, yes, warmup=False)
+    kept = stage.points.view(2, 20, 2)  # half a reservoir from each of the last two rollouts
+    rollouts = (kept[..., 0] // 100).long()
+    assert sorted(rollouts.unique().tolist()) == [1, 2]
+    for half in kept:
+        times, envs = half[:, 0] % 100, half[:, 1] % 100
+        assert len(times.unique()) >= 15 and len(envs.unique()) == B
+
+
+def test_images_are_projected_and_keep_their_distances():
+    shape = (1, 24, 24)
+    stage = Recognise(shape, SMALL)
+    images = torch.randn(60, *shape)
+    points = stage.prepare({"next_obs": images})["point"]
+    assert points.shape == (60, PROJECTED)
+    true, kept = torch.pdist(images.flatten(1)), torch.pdist(points)
+    assert (kept / true - 1).abs().max() < 0.35 and (kept / true).mean() == pytest.approx(
+        1, abs=0.05
+    )
+
+
+def test_the_threshold_follows_what_is_well_recognised_here():
+    """Where part of every view is noise nothing is recognised exactly; the real is still paid."""
+    stage = Recognise((d,), SMALL)
+    yes = torch.ones(T, B, dtype=torch.bool)
+    for seed in range(1, 60):
+        obs, noise = world(seed)
+        obs[..., : d // 2] = torch.randn(T, B, d // 2) * 2
+        paid, record = ask(stage, obs)
+        stage.update(record, yes, warmup=False)
+    assert stage.usual < 0.5
+    assert paid.numpy()[~noise].mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", [Bonus, ReplayTrainer])
+def test_a_bonus_with_it_cannot_be_bought_by_noise(kind):
+    """The same rollouts, with and without the stage: the share of the pay that goes to noise."""
+    shares = {}
+    for method in ("rnd+sm", "rnd+sm+recognise"):
+        bonus = kind(method, (d,), B, BonusConfig(recognise=SMALL))
+        carry = bonus.start()
+        for seed in range(1, 9):
+            obs, noise = world(seed)
+            chunk = chunk_of(obs)
+            if kind is Bonus:
+                raw, _, _ = bonus(chunk, carry)
+                _, _, carry = bonus.train_on(chunk, carry)
+            else:
+                carry = bonus.update_stats(chunk, carry)
+                raw, _, _ = bonus(chunk, bonus.start())
+                bonus.train_on(chunk, torch.ones(B))
+        shares[method] = float(raw[torch.as_tensor(noise)].sum() / raw.sum())
+    assert shares["rnd+sm"] > 0.25  # as many as there are
+    assert shares["rnd+sm+recognise"] < 0.02
+
+
+def test_it_resumes_bit_for_bit():
+    a = Bonus("rnd+sm+recognise", (d,), B, BonusConfig(recognise=SMALL))
+    carry = a.start()
+    for seed in range(1, 5):
+        _, _, carry = a.train_on(chunk_of(world(seed)[0]), carry)
+    b = Bonus("rnd+sm+recognise", (d,), B, BonusConfig(recognise=SMALL), seed=7)
+    b.load_state_dict(copy.deepcopy(a.state_dict()))
+    for seed in range(5, 8):
+        chunk = chunk_of(world(seed)[0])
+        paid, metrics, after = a.train_on(chunk, carry)
+        again, metrics_again, _ = b.train_on(chunk, carry)
+        assert torch.equal(paid, again) and metrics == metrics_again
+        carry = after
+
+
+@pytest.mark.parametrize(
+    "options", [{"reservoir": 1}, {"turnover": 0.0}, {"threshold": 1.0}, {"temperature": 0.0}]
+)
+def test_impossible_options_are_named(options):
+    (name,) = options
+    with pytest.raises(UserError, match=f"recognise.{name}"):
+        Bonus("rnd+recognise", (d,), B, BonusConfig(recognise=RecogniseConfig(**options)))
