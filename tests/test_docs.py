@@ -7,6 +7,7 @@ import importlib
 import io
 import pkgutil
 import re
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,6 +65,14 @@ def slugs(page):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         found.append(re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-"))
     return found
+
+
+# --- the version ---------------------------------------------------------------------------------
+
+
+def test_the_citation_has_the_version_of_the_package():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 # --- links ----------------------------------------------------------------------------------------
