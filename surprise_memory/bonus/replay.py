@@ -36,9 +36,11 @@ class ReplayTrainer(Trainer):
         T, K = chunk.shape
         raw, trace, _ = self(chunk, self.model.start_sequences(K, T))
         rows = chunk.valid_rows()
-        each = weight.expand(T, K).flatten()[rows]
-        losses = self.model.losses(trace, rows, self.rng, each, sequences=chunk)
-        self.optimise(losses)
+        losses: dict[str, Tensor] = {}
+        if len(rows):
+            each = weight.expand(T, K).flatten()[rows]
+            losses = self.model.losses(trace, rows, self.rng, each, sequences=chunk)
+            self.optimise(losses)
         self.model.update_stages(trace, chunk.valid, warmup)
         if not warmup:
             self.scaler.update(raw[chunk.valid])
