@@ -188,7 +188,7 @@ def mnir_command(
     own_agent: bool = False,
     out: Path = Path("mnir.png"),
 ) -> None:
-    """What trained bonuses think of noise, walls, the goal, Montezuma's rooms: MNIR by event, as bars.
+    """What trained bonuses think of noise, walls, the goal, rooms: MNIR by event, as bars.
 
     Args:
         runs: Directories of runs on one environment; those of one method and preset are averaged.
