@@ -62,8 +62,8 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-# The wheel goes into an empty environment with core dependencies alone. It is imported from another
-# folder, where the source cannot stand in for it.
+# The wheel goes into an empty environment with core dependencies alone. -I keeps the source in this
+# folder from standing in for it.
 release: setup
 	rm -rf $(RELEASE)
 	$(BIN)/$(PIP_INSTALL) -c constraints.txt -e '.[release]'
@@ -72,7 +72,7 @@ release: setup
 	$(PYTHON) -m venv $(RELEASE)/venv
 	$(RELEASE)/venv/bin/$(PIP_INSTALL) $(TORCH)
 	$(RELEASE)/venv/bin/$(PIP_INSTALL) -c constraints.txt $(RELEASE)/dist/*.whl
-	cd $(RELEASE) && venv/bin/python -c "import surprise_memory; print(surprise_memory.__version__)"
+	$(RELEASE)/venv/bin/python -I -c "import surprise_memory; print(surprise_memory.__version__)"
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -1,20 +1,25 @@
-"""The benchmark at tiny size: structure and arithmetic. Nothing depends on the machine's speed."""
+"""The benchmark at tiny size: its structure and its arithmetic, on a machine of any speed."""
 
 import dataclasses
 import json
 import math
+import time
 
 import pytest
 import torch
 from torch import nn
 
+from surprise_memory.agents import DQN, PPO
+from surprise_memory.agents.replay import Replay
+from surprise_memory.bonus import ReplayTrainer, RolloutTrainer
 from surprise_memory.bonus.methods import backbone, methods
 from surprise_memory.cli import main
-from surprise_memory.envs import TOY
+from surprise_memory.envs import TOY, VecEnv
+from surprise_memory.envs.toy import Toy
 from surprise_memory.errors import UserError
 from surprise_memory.memory.episodic import KeyLog
 from surprise_memory.tools import bench
-from surprise_memory.tools.bench import matmul_floor, report
+from surprise_memory.tools.bench import matmul_floor, offpolicy, summary, timing
 from surprise_memory.tools.bench.timing import PARTS
 from surprise_memory.training.loop import build
 from surprise_memory.training.presets import PRESETS
@@ -73,15 +78,15 @@ def test_progress_is_told_in_turns(told, result):
 
 
 def test_bytes_of_the_key_log_by_hand(result):
-    # debug: T 16, B 4, N 12, d 4. The log is 28 x 4 x 4 floats, `filled` 16 x 4 int64,
-    # a snapshot 4 x 12 x 4 floats.
+    # debug: T 16, B 4, N 12, d 4. The log is 28 x 4 x 4 floats, `filled` is 16 x 4 int64, and a
+    # snapshot is 4 x 12 x 4 floats.
     assert result["memory"] == {
         "key_log_bytes": 1792 + 512,
         "snapshot_bytes": 16 * 768,
         "share": 2304 / 12288,
     }
     # The paper's setting: T 128, B 64, N 128, d 16; a MiB and 64 KiB against 64 MiB.
-    paper = report.memory_bytes(
+    paper = summary.memory_bytes(
         KeyLog(torch.zeros(256, 64, 16), torch.zeros(128, 64, dtype=torch.int64))
     )
     assert paper == {
@@ -112,22 +117,18 @@ def test_multiplications_by_hand():
 
 def test_what_is_not_trained_is_not_counted():
     # The authors' code: Q stays random, there is no V, and nothing flows from W into the read-out.
-    _, _, bonus = build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))
-    q, *w = matmul_floor.memory_layers(bonus.model.memory)
+    q, *w = matmul_floor.memory_layers(
+        build(dataclasses.replace(PRESETS["released-code"](TOY), method="rnd+sm"))[2].model.memory
+    )
     assert q == matmul_floor.Layer(512, 16, False, True)
     assert w == [matmul_floor.Layer(528, 32, True, False), matmul_floor.Layer(32, 528, True, True)]
 
 
-@pytest.mark.parametrize("method", ["ngu", "rnd+expect", "rnd+counts", "icm"])
-def test_methods_with_other_networks_have_no_floor(method):
-    assert jobs_of(method) == []
-
-
-def test_products_have_the_shapes_of_training():
+def test_multiplications_have_the_shapes_of_training():
     layers = matmul_floor.layers(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)))
     shapes = [
         (tuple(a.shape), tuple(b.shape), tuple(out.shape))
-        for a, b, out in matmul_floor.products(matmul_floor.Job(1, 7, layers, True))
+        for a, b, out in matmul_floor.matmuls(matmul_floor.Job(1, 7, layers, True))
     ]
     forward = [((7, 3), (3, 5), (7, 5)), ((7, 5), (5, 2), (7, 2))]
     assert shapes[:2] == forward
@@ -136,7 +137,7 @@ def test_products_have_the_shapes_of_training():
         ((2, 7), (7, 5), (2, 5)),
         ((5, 7), (7, 3), (5, 3)),
     ]
-    assert len(matmul_floor.products(matmul_floor.Job(1, 7, layers, False))) == 2
+    assert len(matmul_floor.matmuls(matmul_floor.Job(1, 7, layers, False))) == 2
 
 
 def test_the_tables_print(result):
@@ -172,7 +173,7 @@ def test_refuses(capsys):
 
 
 def test_all_methods_and_sizes_are_compared_with_plain_ppo_and_with_their_generator():
-    laps = {
+    seconds = {
         "none": [1.0, 2.0],
         "rnd": [3.0, 4.0],
         "rnd+sm": [6.0, 6.0],
@@ -180,9 +181,9 @@ def test_all_methods_and_sizes_are_compared_with_plain_ppo_and_with_their_genera
     }
     run = PRESETS["debug"](TOY)  # 64 steps a rollout
     parts = {
-        name: [dict.fromkeys(PARTS, x / len(PARTS)) for x in them] for name, them in laps.items()
+        name: [dict.fromkeys(PARTS, x / len(PARTS)) for x in them] for name, them in seconds.items()
     }
-    found = report.relative(run, parts)
+    found = summary.relative(run, parts)
     assert found["none"] == pytest.approx({"steps_per_second": 64 / 1.5, "over_none": 1})
     assert found["rnd+sm"] == pytest.approx(
         {"steps_per_second": 64 / 6, "over_none": 4.5, "over_generator": 1.75}
@@ -209,6 +210,105 @@ def test_bench_all_measures_every_method():
         assert word in text
 
 
+class Ticks:
+    """A clock that moves only inside the methods that were slowed down."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def slow_down(self, monkeypatch, kind, method, seconds):
+        inner = getattr(kind, method)
+
+        def slow(*args, **words):
+            self.now += seconds
+            return inner(*args, **words)
+
+        monkeypatch.setattr(kind, method, slow)
+
+
+def test_every_second_of_ppo_is_charged_to_its_part(monkeypatch):
+    clock = Ticks()
+    for kind, method, seconds in (
+        (Toy, "step", 1),
+        (PPO, "act", 10),
+        (RolloutTrainer, "forward", 100),
+        (RolloutTrainer, "_train", 1_000),
+        (PPO, "update", 10_000),
+        (PPO, "learn", 100_000),
+    ):
+        clock.slow_down(monkeypatch, kind, method, seconds)
+    timed = timing.TimedPPO(PRESETS["debug"](TOY), clock)  # rollouts of 16 steps, rnd+sm
+    timed.lap()  # the first one asks twice
+    began = clock()
+    lap = timed.lap()
+    assert {part: lap[part] for part in PARTS} == {
+        "env": 16,
+        "act": 160,
+        "bonus ask": 100,
+        "bonus learn": 1_000,
+        "agent learn": 110_000,
+    }
+    assert sum(lap[part] for part in PARTS) == clock() - began
+    assert lap["matmul"] == 0 and timed.clock_name == "wall"
+
+
+def test_every_second_of_the_recurrent_dqn_is_charged_to_its_part(monkeypatch):
+    clock = Ticks()
+    for kind, method, seconds in (
+        (Toy, "step", 1),
+        (DQN, "act", 10),
+        (ReplayTrainer, "forward", 100),
+        (Replay, "add", 16_000),
+        (ReplayTrainer, "update_stats", 32),
+        (Replay, "sample", 5),
+        (Replay, "pairs", 7),
+        (ReplayTrainer, "train_on", 2_000),
+        (ReplayTrainer, "update_encoder", 3_000),
+        (DQN, "update_on", 40_000),
+        (DQN, "update_once", 500_000),
+    ):
+        clock.slow_down(monkeypatch, kind, method, seconds)
+    run = dataclasses.replace(PRESETS["debug"](TOY), method="lwm+sm", agent="dqn")
+    assert (run.dqn.unroll, run.dqn.updates) == (16, 0.25)
+    timed = offpolicy.TimedDQN(run, clock)
+    timed.lap()
+    began = clock()
+    lap = timed.lap()
+    # Per vector step: a sixteenth of what a block takes, a quarter of what an update takes.
+    assert lap == {
+        "env": 1,
+        "act": 10,
+        "bonus: while acting": 100,
+        "replay: storing": 1_000,
+        "replay: drawing": 12 / 4,
+        "bonus: learning": 32 / 16 + (2_000 + 100 + 3_000) / 4,
+        "agent: learning": (40_000 + 500_000) / 4,
+    }
+    assert list(lap) == list(offpolicy.PARTS)
+    block = 16 * (1 + 10 + 100) + 16_000 + 32
+    updates = offpolicy.UPDATES * (12 + 5_100 + 540_000)
+    assert clock() - began == block + updates
+    assert sum(lap.values()) == block / 16 + updates / offpolicy.UPDATES / 4
+
+
+@pytest.mark.parametrize(
+    ("threads", "in_processes", "clock"),
+    [
+        (1, False, time.process_time),
+        (2, False, time.perf_counter),
+        (1, True, time.perf_counter),
+    ],
+)
+def test_cpu_time_counts_only_where_one_thread_of_one_process_does_it_all(
+    threads, in_processes, clock
+):
+    env = VecEnv()
+    env.in_processes = in_processes
+    assert timing.clock_for(env, threads) is clock
+
+
 def test_the_recurrent_dqn_is_measured_part_by_part():
     result = bench.bench_dqn(PRESETS["debug"](TOY), rollouts=1)
     assert (
@@ -222,6 +322,6 @@ def test_the_recurrent_dqn_is_measured_part_by_part():
             method["steps_per_second"], 4e3 / sum(method["ms"].values()), rel_tol=1e-6
         )
     assert result["batch"] == [4, 4 + 16 + 3]
-    # 13 floats, action, reward, both before (8 + 4 + 8 + 4 bytes), 4 flags,
+    # 13 floats; action and reward, and both of the step before (8 + 4 + 8 + 4 bytes); 4 flags;
     # 16 floats of state per 16 steps: 52 + 24 + 4 + 4.
     assert result["replay_bytes"] == 84 * 2_000

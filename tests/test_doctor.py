@@ -1,4 +1,4 @@
-"""The doctor: each measure against numbers worked out by hand, and one tiny examination from end to end."""
+"""The doctor: each measure against numbers worked out by hand, and tiny whole examinations."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from surprise_memory.bonus import RolloutTrainer
+from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.envs import make_vec, minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
@@ -17,13 +18,17 @@ from surprise_memory.tools.doctor import measures as measure
 from surprise_memory.tools.doctor import stream
 from surprise_memory.tools.doctor.examination import in_turn, side_by_side
 from surprise_memory.tools.doctor.report import lines, number
-from surprise_memory.tools.doctor.stream import NoiseSource, Seen, held_out, key_maker
+from surprise_memory.tools.doctor.seen import Seen
+from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
 from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.tools.stats import zscores
 from surprise_memory.training.collect import collect
 from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.progress import Progress
+from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
-# --- the measures -----------------------------------------------------------------------------------------------------
+# --- the measures ---------------------------------------------------------------------------------
 
 
 def test_ranks_share_ties_and_spearman_uses_them():
@@ -39,7 +44,8 @@ def test_ranks_share_ties_and_spearman_uses_them():
     assert measure.spearman(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, 0.0])) == pytest.approx(
         -1
     )
-    # Ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4): covariance 4.5, sums of squares 4.5 and 5, so 4.5 / sqrt(22.5).
+    # Ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4): covariance 4.5, sums of squares 4.5 and 5,
+    # so 4.5 / sqrt(22.5).
     assert measure.spearman(
         np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0])
     ) == pytest.approx(4.5 / 22.5**0.5)
@@ -47,8 +53,8 @@ def test_ranks_share_ties_and_spearman_uses_them():
 
 
 def test_pearson_and_zscores():
-    assert measure.zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
-    assert measure.zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
+    assert zscores(np.array([1.0, 3.0])).tolist() == [-1, 1]
+    assert zscores(np.array([2.0, 2.0])).tolist() == [0, 0]
     assert measure.pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])) == pytest.approx(
         0.5
     )
@@ -81,8 +87,9 @@ def test_visits():
 
 
 def test_first_sights_and_repeats():
-    # Two environments, six rows, the last four held out. Environment 0: A was seen before, so it is no first sight there; B
-    # comes first with 5 and again with 1 and 3; a new episode begins with B, seen once. Environment 1: C with 9, then 7.
+    # Two environments, six rows, the last four held out.
+    # Environment 0: A was seen before, so it is no first sight there. B comes first with 5, again
+    # with 1 and 3. A new episode begins with B, seen once. Environment 1: C with 9, then 7.
     A, B, C, D = range(4)
     keys = np.array([[A, D], [A, D], [B, C], [B, D], [B, C], [B, D]])
     first = np.zeros((6, 2), bool)
@@ -121,7 +128,7 @@ def test_t_interval():
     assert np.isnan(measure.t_interval(np.array([np.nan]))[0])
 
 
-# --- the stream -------------------------------------------------------------------------------------------------------
+# --- the stream -----------------------------------------------------------------------------------
 
 
 def chunk_of(next_obs, valid):
@@ -171,11 +178,11 @@ def test_equal_observations_have_equal_keys(obs, counting):
     assert len(np.unique(keys)) > 1
 
 
-# --- the verdict ------------------------------------------------------------------------------------------------------
+# --- the verdict ----------------------------------------------------------------------------------
 
 
 def table(**numbers):
-    """Measures of two seeds from norm=..., novelty=... pairs; a single number belongs to neither."""
+    """Measures of two seeds, from (norm, novelty) pairs; a single number belongs to neither."""
     full = {
         "mean": (1.0, 1.0),
         "cv": (0.5, 0.5),
@@ -209,7 +216,7 @@ def table(**numbers):
         ({"energy_left": 1.5}, "adds to the surprise"),
         (
             {"rarity": (0.4, 0.7)},
-            "rarity better than the norm: rank correlation 0.70 against 0.40 (so in all 2 seeds)",
+            "rarity better than the norm: rank correlation 0.70 against 0.40 (in all 2 seeds)",
         ),
         ({"rarity": (0.7, 0.4)}, "rarity worse than the norm"),
         ({"noise_z": (2.0, 1.0)}, "drawn to noise less than the norm"),
@@ -224,6 +231,16 @@ def test_the_verdict_says(numbers, says):
     assert says in " ".join(verdict(table(**numbers)))
 
 
+@pytest.mark.parametrize("corr", [0.97, 0.985, 0.995])
+def test_the_doctor_and_a_running_run_call_the_same_memories_idle(tmp_path, corr):
+    progress = Progress("rnd+sm", 1000, RunDir(tmp_path))
+    row = {"step": 1, "charts/SPS": 1, "intrinsic/recall_ratio": 0.5}
+    for _ in range(50):
+        progress(row | {"intrinsic/novelty_norm_corr": corr})
+    idle = "memory is idle" in " ".join(verdict(table(corr=corr)))
+    assert progress.warned == idle == (corr > IDLE_CORRELATION)
+
+
 def test_seeds_that_disagree_are_reported_as_such():
     row = {
         "rarity": {
@@ -231,7 +248,7 @@ def test_seeds_that_disagree_are_reported_as_such():
             "novelty": Estimate(0.2, None, [0.4, 0.4, -0.2]),
         }
     }
-    assert compare(row, "rarity") == ("higher", " (so in 2 of 3 seeds)")
+    assert compare(row, "rarity") == ("higher", " (in 2 of 3 seeds)")
 
 
 def test_numbers_are_not_printed_finer_than_they_are_known():
@@ -243,7 +260,7 @@ def test_numbers_are_not_printed_finer_than_they_are_known():
     assert (number(Estimate(None, None, [])), number(None)) == ("-", "")
 
 
-# --- from end to end --------------------------------------------------------------------------------------------------
+# --- from end to end ------------------------------------------------------------------------------
 
 
 def tiny(method):
@@ -275,7 +292,7 @@ def test_an_examination_is_plain_data_and_can_be_shown(tmp_path):
             "norm": 2,
             "novelty": 2,
         }
-    # RND looks at the observation alone, so the generator pays the same for a first sight and for its repeats.
+    # RND looks at the observation alone, so it pays the same for a first sight and for its repeats.
     assert found.measures["first_z"]["norm"].mean == pytest.approx(
         found.measures["repeat_z"]["norm"].mean, abs=1e-5
     )
@@ -394,9 +411,9 @@ def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
         held["novelty"].append(raw)
         return real_hold(self, chunk, alone, raw, *rest)
 
-    real_hold = Seen.hold
+    real_hold = Seen.record_held_out
     monkeypatch.setattr(stream, "collect", collect_and_keep)
-    monkeypatch.setattr(Seen, "hold", hold)
+    monkeypatch.setattr(Seen, "record_held_out", hold)
     stream.observe(run, rollouts=8, noisy=False, tick=lambda: None)
     assert len(held["norm"]) == held_out(8) and len(shown) == 8 + run.warmup_rollouts
     for name, column in (("novelty", method), ("norm", without)):

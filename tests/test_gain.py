@@ -97,11 +97,13 @@ def test_the_gate_opens_for_what_recurs_and_less_for_noise():
     assert np.allclose(raw.numpy(), trace.e.numpy() * gate, atol=1e-6)
 
 
-def test_every_kind_begins_half_open_and_the_gate_learns_its_target():
+def test_every_kind_begins_alike_and_the_gate_learns_its_target():
     bonus = Bonus("rnd+sm+gate", (d,), B, BonusConfig(rnd=RNDConfig(n=n, hidden=16)))
     chunk = chunk_of(stream(0)[0])
     raw, trace, _ = bonus(chunk, bonus.start())
-    assert torch.equal(raw, 0.5 * trace.e)
+    gate = bonus.config.gate
+    share = 1 / (1 + np.exp(-gate.margin / gate.temperature))
+    assert torch.allclose(raw, share * trace.e, rtol=1e-5)
     losses = bonus.losses(trace, chunk.valid_rows())
     target = trace.stages["gate"].record["gain"].clamp(-1, 1)
     assert losses["gate"].item() == pytest.approx(target.square().mean().item(), rel=1e-5)
@@ -126,23 +128,30 @@ def test_asking_what_remembering_would_save_changes_nothing():
             assert torch.equal(value, after[name]), name
 
 
-def test_the_scale_can_be_measured_on_the_novelty_before_the_stages():
+def test_the_scale_is_measured_before_the_filters_and_so_does_not_undo_them():
     """A gate held at sigmoid(-2) pays that share of everything; its own scale would undo it."""
     obs = [stream(seed)[0] for seed in range(4)]
     paid = {}
-    for by in ("reward", "novelty"):
-        bonus = Bonus(
-            "rnd+sm+gate", (d,), B, BonusConfig(scale_by=by, rnd=RNDConfig(n=n, hidden=16))
-        )
-        bonus.model.stages["gate"].net[-1].bias.data.fill_(-0.02)
+    for filtered in (True, False):
+        config = BonusConfig(scale_filtered=filtered, rnd=RNDConfig(n=n, hidden=16))
+        bonus = Bonus("rnd+sm+gate", (d,), B, config)
+        margin = bonus.config.gate.margin
+        bonus.model.stages["gate"].net[-1].bias.data.fill_(-0.02 - margin)
         for p in bonus.model.stages["gate"].parameters():
             p.requires_grad_(False)
         carry = bonus.start()
         for x in obs:
             reward, _, carry = bonus.train_on(chunk_of(x), carry)
-        paid[by] = reward.std().item()
+        paid[filtered] = reward.std().item()
     share = 1 / (1 + np.exp(2))
-    assert paid["novelty"] / paid["reward"] == pytest.approx(share, rel=0.05)
+    assert paid[False] / paid[True] == pytest.approx(share, rel=0.05)
+
+
+def test_what_a_stage_that_is_no_filter_pays_is_what_the_scale_measures():
+    bonus = Bonus("rnd+sm+gain+recognise", (d,), B, BonusConfig(rnd=RNDConfig(n=n, hidden=16)))
+    _, trace, _ = bonus(chunk_of(stream(0)[0]), bonus.start())
+    gain = trace.stages["gain"].record["gain"]
+    assert torch.allclose(trace.unfiltered, trace.e * gain)
 
 
 def test_the_norm_of_what_remembering_leaves_uses_the_power_that_is_paid():

@@ -9,7 +9,7 @@ import surprise_memory
 
 ROOT = Path(surprise_memory.__file__).parent
 LEVELS = [
-    {"errors", "files", "types"},
+    {"errors", "files", "registry", "types"},
     {"nn"},
     {"surprise", "memory", "stages", "bonus"},
     {"adapters", "envs", "agents", "training"},
@@ -23,6 +23,7 @@ SAME_LEVEL = {
     "training": {"envs", "agents"},
     "types": {"errors"},
     "files": {"errors"},
+    "registry": {"errors"},
     "__main__": {"cli"},
 }
 LIGHT = ("errors", "files", "tools.stats", "reproduce.grids", "reproduce.report", "envs.base")

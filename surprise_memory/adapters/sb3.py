@@ -3,8 +3,9 @@
     env = SurpriseVecEnv(make_vec_env("MountainCar-v0", n_envs=16))
     model = PPO("MlpPolicy", env).learn(200_000)
 
-The bonus is added to the reward, so one value function learns both; for two, use this package's own PPO. It learns by itself
-every `every` steps. `model.save` does not know wrappers: call `env.save(path)` beside it and `env.load(path)` to go on.
+The bonus is added to the reward, so one value function learns both; for two, use this package's own
+PPO. The bonus trains itself every `every` steps. `model.save` does not save wrappers: call
+`env.save(path)` beside it, and `env.load(path)` to continue.
 """
 
 from pathlib import Path
@@ -26,9 +27,14 @@ except ImportError as error:
         "Stable-Baselines3 is not installed: pip install 'surprise-memory[sb3]'."
     ) from error
 
+Array = np.ndarray[Any, Any]
+
 
 class SurpriseVecEnv(VecEnvWrapper):
-    """Rewards are ext * r + beta * r_int; each step's info holds r_ext and r_int. `metrics` has what the last lesson told."""
+    """Rewards are ext * r + beta * r_int, and each step's info holds both as r_ext and r_int.
+
+    `metrics` is what the last update of the bonus returned.
+    """
 
     def __init__(
         self,
@@ -40,9 +46,10 @@ class SurpriseVecEnv(VecEnvWrapper):
         config: BonusConfig | None = None,
         seed: int = 0,
     ) -> None:
-        """`every` is the number of steps of each environment between lessons; nothing is paid before the second.
+        """`every` is the number of vector steps between updates; nothing is paid before the second.
 
-        Put Monitor or VecMonitor inside of it, where they see the task's reward alone, and VecNormalize around it.
+        Put Monitor or VecMonitor inside, where they see the task's reward alone, and VecNormalize
+        around it.
         """
         super().__init__(venv)
         require(every >= 1, "every", every, "at least 1")
@@ -50,42 +57,48 @@ class SurpriseVecEnv(VecEnvWrapper):
         space = venv.observation_space
         if not isinstance(space, spaces.Box) or len(space.shape) not in (1, 3):
             raise UserError(
-                f"The bonus sees vectors and images, this environment shows {space}: flatten it before."
+                f"The bonus takes vectors and images, this environment shows {space}: flatten it."
             )
+        self.beta = beta
+        self.ext = ext
+        self.every = every
+        self.since = 0  # vector steps since the last update
         self.channels_last = is_image_space(space) and not is_image_space_channels_first(space)
-        self.beta, self.ext, self.every, self.since = beta, ext, every, 0
-        shape = self._turn(np.zeros((1, *space.shape), np.uint8)).shape[1:]
+        shape = self._channels_first(np.zeros((1, *space.shape), np.uint8)).shape[1:]
         self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space)
         self.metrics: dict[str, float] = {}
         self.obs: Any = None
         self.actions: Any = None
 
     def reset(self) -> Any:
-        """Begin all episodes; those that were running are given up, and so is what was remembered of them."""
+        """Start all episodes; what the bonus remembers of the running ones is forgotten."""
         obs = self.venv.reset()
         self.obs = np.array(obs)
         self.bonus.reset()
         return obs
 
-    def step_async(self, actions: np.ndarray[Any, Any]) -> None:
-        """Note the actions down and pass them on."""
+    def step_async(self, actions: Array) -> None:
+        """Keep the actions and pass them on."""
         self.actions = actions
         self.venv.step_async(actions)
 
     def step_wait(self) -> Any:
-        """The step, its reward with the bonus; every so often the bonus learns."""
+        """Step, and add the bonus to the reward. The bonus is updated when it is due."""
         obs, reward, done, infos = self.venv.step_wait()
-        successor = np.array(obs)
+        next_obs = np.array(obs)
         for b in np.flatnonzero(done):
-            successor[b] = infos[b]["terminal_observation"]  # obs[b] is already the next episode's
-        r_int = self.bonus.step(
-            self._turn(self.obs), self.actions, self._turn(successor), done
-        ).numpy()
-        self.obs, self.since = np.array(obs), self.since + 1
+            next_obs[b] = infos[b]["terminal_observation"]  # obs[b] is already the next episode's
+        before = self._channels_first(self.obs)
+        after = self._channels_first(next_obs)
+        r_int = self.bonus.step(before, self.actions, after, done).numpy()
+        self.obs = np.array(obs)
+        self.since += 1
         if self.since == self.every:
-            self.metrics, self.since = self.bonus.update(), 0
-        for info, r, bonus in zip(infos, reward, r_int, strict=True):
-            info |= {"r_ext": float(r), "r_int": float(bonus)}
+            self.metrics = self.bonus.update()
+            self.since = 0
+        for info, task, bonus in zip(infos, reward, r_int, strict=True):
+            info["r_ext"] = float(task)
+            info["r_int"] = float(bonus)
         return obs, self.ext * reward + self.beta * r_int, done, infos
 
     def save(self, path: str | Path) -> None:
@@ -96,16 +109,19 @@ class SurpriseVecEnv(VecEnvWrapper):
         """The other half of save."""
         self.bonus.load_state_dict(torch.load(path, weights_only=True))
 
-    def _turn(self, obs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Images with their channels first, as the bonus wants them."""
-        return np.moveaxis(obs, -1, 1) if self.channels_last else obs
+    def _channels_first(self, obs: Array) -> Array:
+        """Images (B, H, W, C) as the bonus takes them, (B, C, H, W); anything else as it is."""
+        if self.channels_last:
+            return np.moveaxis(obs, -1, 1)
+        return obs
 
 
 def refuse_normalised(venv: Any) -> None:
-    """Around a VecNormalize the bonus would be lost: off-policy algorithms store the reward that VecNormalize saw."""
+    """Refuse a VecNormalize inside: off-policy algorithms store the reward that it saw."""
     while venv is not None:
         if isinstance(venv, VecNormalize):
             raise UserError(
-                "VecNormalize inside of the bonus hides it from replay: write VecNormalize(SurpriseVecEnv(...))."
+                "VecNormalize inside the bonus hides it from the replay: "
+                "write VecNormalize(SurpriseVecEnv(...))."
             )
         venv = getattr(venv, "venv", None)

@@ -40,8 +40,8 @@ class BonusConfig:
     """Power p of the reward |v|^p, also without a memory: 1 in the paper, 2 in most code."""
     loss: str = "squared"
     """Generator's loss: norm (as printed) or squared."""
-    scale_by: str = "reward"
-    """What the scale is measured on: reward (as paid) or novelty (|v|^power, before the stages)."""
+    scale_filtered: bool = False
+    """Measure the scale of a rollout after the filters (recognise, gate) instead of before."""
     gamma: float = 0.99
     """Discount of the return whose std scales the reward."""
     scale_momentum: float | None = 0.9
@@ -67,7 +67,6 @@ def check_config(c: BonusConfig) -> None:
     require(c.lr > 0, "lr", c.lr, "above 0")
     require(c.memory_lr > 0, "memory_lr", c.memory_lr, "above 0")
     one_of(c.loss, LOSSES, "loss")
-    one_of(c.scale_by, ("reward", "novelty"), "scale_by")
 
 
 _EXTENDED: dict[tuple[Any, ...], type[BonusConfig]] = {}

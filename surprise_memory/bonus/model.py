@@ -31,6 +31,8 @@ from surprise_memory.stages import STAGES, Stage, Steps
 from surprise_memory.surprise import SURPRISES, Surprise
 from surprise_memory.types import Chunk
 
+IDLE_CORRELATION = 0.98  # of novelty with the surprise norm; above it the memory changes nothing
+
 
 class BonusModel(nn.Module):
     """The parts of a bonus.
@@ -135,14 +137,18 @@ class BonusModel(nn.Module):
         v, q, log, remembered = self.memory(u, first, valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
         steps = Steps(first, valid, u, v, e, self._e_if_remembered(u))
-        reward = e
+        reward = unfiltered = e
         carries = {}
         traces = {}
         for name, stage in self.stage_items():
             given = prepare(stage, pieces)
             reward, record, carries[name] = stage(reward, given, steps, carry.stages[name])
             traces[name] = StageTrace(given, record)
-        trace = Trace(u=u, q=q, v=v, e=e, inputs=inputs, log=log, stages=traces)
+            if not stage.filters:
+                unfiltered = reward
+        trace = Trace(
+            u=u, q=q, v=v, e=e, unfiltered=unfiltered, inputs=inputs, log=log, stages=traces
+        )
         return torch.where(valid, reward, 0.0), trace, Carry(after, remembered, carries)
 
     def _e_if_remembered(self, u: Tensor) -> Tensor | None:
@@ -242,6 +248,7 @@ class Stages(nn.ModuleDict):
 
     def add_module(self, name: str, module: nn.Module | None) -> None:
         """Without torch's refusal of such names: a stage is never asked for as an attribute."""
+        assert module is not None
         self._modules[name] = module
 
 

@@ -43,10 +43,7 @@ class ReplayTrainer(Trainer):
             self.optimise(losses)
         self.model.update_stages(trace, chunk.valid, warmup)
         if not warmup:
-            measured = raw
-            if self.config.scale_by == "novelty":
-                measured = trace.e
-            self.scaler.update(measured[chunk.valid])
+            self.scaler.update(raw[chunk.valid])
         self.updates += 1
         reward = self.reward(raw).where(chunk.valid, 0.0)
         report = {f"losses/{name}": loss.item() for name, loss in losses.items()}

@@ -42,10 +42,7 @@ class RolloutTrainer(Trainer):
         if knows_nothing:  # statistics start from what they are about to judge
             model.update_stages(trace, valid, warmup)
             raw, trace, after = self(chunk, carry)
-        measured = raw
-        if self.config.scale_by == "novelty":
-            measured = trace.e
-        self.scaler.update(measured, valid, warmup)
+        self.scaler.update(self._measured(raw, trace), valid, warmup)
         losses = self._train(chunk, trace)
         if not (warmup or knows_nothing):
             model.update_obs_norm(chunk)
@@ -55,6 +52,13 @@ class RolloutTrainer(Trainer):
         self.updates += 1
         reward = self.reward(raw)
         return reward, losses | self.metrics(chunk, trace, reward), after
+
+    def _measured(self, raw: Tensor, trace: Trace) -> Tensor:
+        """What the scale is measured on (T, B).
+
+        That is the reward before the filters, so that the scale does not undo what they take away.
+        """
+        return raw if self.config.scale_filtered else trace.unfiltered
 
     def _train(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
         """Epochs x minibatches optimiser steps.

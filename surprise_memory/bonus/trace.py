@@ -38,6 +38,7 @@ class Trace:
     q: Tensor
     v: Tensor
     e: Tensor
+    unfiltered: Tensor  # (T, B) the reward before the first stage that only filters
     inputs: Columns  # of the generator, flattened (T*B, ...)
     log: Any  # of the memory
     stages: dict[str, StageTrace]

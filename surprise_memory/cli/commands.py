@@ -1,4 +1,4 @@
-"""The commands that look at runs: eval, show, play, mnir, inspect, bench, reproduce, report, and the lists of what there is."""
+"""The commands that look at runs, measure, reproduce or list; `train` and `doctor` are in main."""
 
 import dataclasses
 from pathlib import Path
@@ -22,9 +22,8 @@ from surprise_memory.training.rundir import RunDir, flatten
 def say_eval(path: Path) -> None:
     """Print an evaluation."""
     result = read_json(path)
-    rich_console().print(
-        f"Return over {result['episodes']} episodes: [bold]{result['mean']:.3f}[/] ± {result['std']:.3f}  ({path})"
-    )
+    value = f"[bold]{result['mean']:.3f}[/] ± {result['std']:.3f}"
+    rich_console().print(f"Return over {result['episodes']} episodes: {value}  ({path})")
 
 
 def load(path: Path) -> tuple[RunConfig, RunDir]:
@@ -38,32 +37,30 @@ def load(path: Path) -> tuple[RunConfig, RunDir]:
 
 
 def setting(run: RunConfig) -> str:
-    """A run's method, its preset if that is not the default, and what was changed from it, for a label."""
+    """A label for a run: its method, its preset if not the default, and what differs from it."""
+    words = [run.method]
+    if run.preset != "default":
+        words.append(run.preset)
     preset = with_part_options(choose(PRESETS, run.preset, "preset")(run.env))
     usual = flatten(dataclasses.asdict(preset))
-    own = ("agent", "ppo.", "dqn.", "bonus.")
-    changed = {
-        k: v
-        for k, v in flatten(dataclasses.asdict(run)).items()
-        if usual[k] != v and k.startswith(own)
-    }
-    words = (
-        [run.method]
-        + [run.preset] * (run.preset != "default")
-        + [f"{k.split('.')[-1]} {v}" for k, v in changed.items()]
-    )
+    for name, value in flatten(dataclasses.asdict(run)).items():
+        learning = name.startswith(("agent", "ppo.", "dqn.", "bonus."))
+        if learning and usual[name] != value:
+            words.append(f"{name.split('.')[-1]} {value}")
     return ", ".join(words)
 
 
 def eval_command(
     run: tyro.conf.Positional[Path], episodes: int = 128, greedy: bool = False
 ) -> None:
-    """Play whole episodes with a trained agent, everything frozen; eval-N[-greedy].json unless it is as after training.
+    """Evaluate a trained agent on whole episodes; nothing learns.
+
+    The result goes to eval.json if it is done as after training, else to eval-N[-greedy].json.
 
     Args:
         run: The run's directory.
         episodes: How many; every environment plays the same number.
-        greedy: Take the likeliest action instead of drawing one.
+        greedy: Take the likeliest action instead of sampling one.
     """
     require(episodes >= 1, "episodes", episodes, "at least 1")
     config, out = load(run)
@@ -74,10 +71,10 @@ def eval_command(
 
 
 def envs_command(filter: tyro.conf.Positional[str] = "") -> None:
-    """List the environments of this machine, those whose id contains FILTER.
+    """List the environments on this machine, or those whose id contains FILTER.
 
     Args:
-        filter: Part of an id, in any case.
+        filter: Part of an id; upper and lower case are the same.
     """
     for name in list_envs():
         if filter.lower() in name.lower():
@@ -102,41 +99,44 @@ def bench_command(
     agent: Literal["ppo", "dqn"] = "ppo",
     envs: int | None = None,
 ) -> None:
-    """Speed of no bonus, the generator, and the generator with memory on this machine.
+    """Measure the speed on this machine without a bonus, with a generator, and with its memory.
 
     Args:
         env: The environment's id.
         preset: Where the settings come from.
         rollouts: Rollouts per measurement.
         threads: Torch's threads.
-        all: Every method and size of memory, instead of RND's in detail.
+        all: Every method and size of memory, instead of RND in detail.
         agent: With dqn, the recurrent DQN with and without the latent world model.
         envs: Environments side by side; the preset's number if not given.
     """
-    run = PRESETS[preset](env)
-    run = dataclasses.replace(run, threads=threads, envs=run.envs if envs is None else envs)
     from surprise_memory.tools import bench
 
+    run = dataclasses.replace(PRESETS[preset](env), threads=threads)
+    if envs is not None:
+        run = dataclasses.replace(run, envs=envs)
+    measure, show = bench.bench, bench.print_bench
+    if agent == "dqn":
+        measure, show = bench.bench_dqn, bench.print_dqn
+    elif all:
+        measure, show = bench.bench_all, bench.print_all
     console = rich_console()
     with console.status("measuring") as status:
-        measure = bench.bench_dqn if agent == "dqn" else bench.bench_all if all else bench.bench
         result = measure(run, rollouts, lambda what, share: status.update(f"{what} {share:.0%}"))
-    (bench.print_dqn if agent == "dqn" else bench.print_all if all else bench.print_bench)(
-        result, console
-    )
+    show(result, console)
 
 
 def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
-    """Draw a run: its learning curve, and an episode's frames with surprise norm against surprise novelty.
+    """Draw a run: its learning curve, and the surprise norm and novelty of one episode.
 
     Args:
         run: The run's directory.
         seed: Which episode.
     """
-    from surprise_memory.tools import run_figures as pictures
+    from surprise_memory.tools.run_figures import draw_run
 
     config, out = load(run)
-    print(pictures.draw_run(config, out, seed))
+    print(draw_run(config, out, seed))
 
 
 def play_command(
@@ -147,30 +147,35 @@ def play_command(
     steps: int = 1000,
     fps: int = 12,
 ) -> None:
-    """Write a video of an episode; with a run, its agent plays and surprise norm and novelty are drawn along it.
+    """Write a video of an episode, by random actions or by a run's agent.
+
+    With a run, its surprise norm and its bonus are drawn below the frames.
 
     Args:
         env: The environment's id.
-        run: The directory of a trained run; without it actions are random.
-        out: The file, .mp4 or .gif; ENV.mp4 here, or play.mp4 in the run's directory, if not given.
+        run: The directory of a trained run; without it, actions are random.
+        out: The file, .mp4 or .gif; play.mp4 in the run's directory, or ENV.mp4 here if not given.
         seed: Which episode.
         steps: At most so many.
-        fps: Steps a second.
+        fps: Steps per second.
     """
-    from surprise_memory.tools import run_figures as pictures
-    from surprise_memory.tools import video
+    from surprise_memory.tools import episode, video
 
     require(steps >= 1 and fps >= 1, "steps, fps", (steps, fps), "at least 1")
-    agent, bonus, path = None, None, out or Path(env.replace("/", "-") + ".mp4")
+    agent = None
+    bonus = None
+    path = Path(env.replace("/", "-") + ".mp4")
     if run is not None:
         config, where = load(run)
-        agent, bonus = pictures.trained(config, where, seed)
-        path = out or where.path / "play.mp4"
-    chunk, frames = pictures.play(env, agent, seed, steps, bonus)
+        agent, bonus = episode.trained(config, where, seed)
+        path = where.path / "play.mp4"
+    chunk, frames = episode.play(env, agent, seed, steps, bonus)
     curves = {}
     if bonus is not None:
         raw, trace, _ = bonus(chunk, bonus.start(1))
-        curves = {"surprise norm": trace.surprise_norm[:, 0].numpy(), "bonus": raw[:, 0].numpy()}
+        curves["surprise norm"] = trace.surprise_norm[:, 0].numpy()
+        curves["bonus"] = raw[:, 0].numpy()
+    path = out or path
     video.record(path, frames, curves, fps)
     print(f"{path}: {len(frames)} steps, return {chunk.reward.sum().item():.3f}")
 
@@ -183,7 +188,7 @@ def mnir_command(
     own_agent: bool = False,
     out: Path = Path("mnir.png"),
 ) -> None:
-    """What trained bonuses think of noise, of plain walls, of the goal, of Montezuma's rooms: MNIR by kind of state, as bars.
+    """What trained bonuses think of noise, walls, the goal, rooms: MNIR by event, as bars.
 
     Args:
         runs: Directories of runs on one environment; those of one method and preset are averaged.
@@ -195,8 +200,7 @@ def mnir_command(
     """
     from rich.table import Table
 
-    from surprise_memory.tools import bars, mnir
-    from surprise_memory.tools import run_figures as pictures
+    from surprise_memory.tools import bars, episode, mnir
 
     require(
         len(runs) >= 1 and episodes >= 1 and longest >= 1,
@@ -209,7 +213,7 @@ def mnir_command(
     worlds = sorted({config.env for config, _ in loaded})
     require(len(worlds) == 1, "runs", worlds, "on one environment")
     for config, where in loaded:
-        agent, bonus = pictures.trained(config, where, seed)
+        agent, bonus = episode.trained(config, where, seed)
         if bonus is None:
             raise UserError(f"{where.path} has no bonus (method none): leave it out.")
         answer = mnir.mnir_by_event(
@@ -230,35 +234,38 @@ def mnir_command(
 def inspect_command(
     run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0
 ) -> None:
-    """Draw what the paper draws of a trained bonus: t-SNE, variances; on DoorKey a map of novelty, and the key seen twice.
+    """Draw the paper's figures of a trained bonus: t-SNE and variances; on DoorKey also a map.
+
+    On DoorKey there is a map of novelty, and what is paid for the key when it is seen twice.
 
     Args:
         run: The directory of a trained run.
-        out: Where the pictures go, with METHOD-inspect.json; inspect/ in the run's directory if not given.
+        out: Where the pictures and METHOD-inspect.json go; RUN/inspect if not given.
         seed: Which layout and episode.
     """
-    from surprise_memory.tools import paper_figures as gallery
-    from surprise_memory.tools import run_figures as pictures
+    from surprise_memory.tools import episode, paper_figures
 
     config, where = load(run)
-    _, bonus = pictures.trained(config, where, seed)
+    _, bonus = episode.trained(config, where, seed)
     if bonus is None:
         raise UserError(f"{where.path} has no bonus (method none): choose another run.")
     folder = out or where.path / "inspect"
     folder.mkdir(parents=True, exist_ok=True)
-    chunk, _ = pictures.play(config.env, None, seed)
+    chunk, _ = episode.play(config.env, None, seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
-    found = {"variances": gallery.variances(trace)} if gallery.target_of(trace) is not None else {}
     name = config.method
-    gallery.draw_tsne(trace, raw[:, 0].double().numpy(), folder / f"{name}-tsne.png", seed)
+    found = {}
+    if paper_figures.target_of(trace) is not None:
+        found["variances"] = paper_figures.variances(trace)
+    paid = raw[:, 0].double().numpy()
+    paper_figures.draw_tsne(trace, paid, folder / f"{name}-tsne.png", seed)
     if config.env.startswith("MiniGrid-DoorKey"):
-        found["map"] = gallery.draw_map(bonus, config.env, seed, folder / f"{name}-map.png")
-        found["key twice"] = gallery.key_twice(bonus, config.env, seed)
-        gallery.draw_bars(
-            found["key twice"],
-            folder / f"{name}-key-twice.png",
-            f"{name}: MNIR when the key is seen twice",
-        )
+        path = folder / f"{name}-map.png"
+        found["map"] = paper_figures.draw_map(bonus, config.env, seed, path)
+        found["key twice"] = paper_figures.key_twice(bonus, config.env, seed)
+        path = folder / f"{name}-key-twice.png"
+        title = f"{name}: MNIR when the key is seen twice"
+        paper_figures.draw_bars(found["key twice"], path, title)
     write_json(folder / f"{name}-inspect.json", found)
     for path in sorted(folder.glob(f"{name}-*")):
         print(path)
@@ -274,16 +281,18 @@ def reproduce_command(
     preset: str | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Run a table or figure of the paper: table-1, table-2, noisy-tv, ...; continues where it was stopped.
+    """Run a table or figure of the paper: table-1, table-2, noisy-tv, ...
+
+    A run that was stopped continues where it was.
 
     Args:
-        what: Which one; without it they are listed.
-        budget: smoke (to see that it runs), reduced (fewer seeds and steps) or full (as in the paper).
-        dir: Where the runs go; finished ones are kept. `surprise-memory report DIR` makes a page of them.
-        seeds: Runs for each cell; the budget's number if not given.
+        what: Which one; they are listed if not given.
+        budget: smoke (does it run?), reduced (fewer seeds and steps) or full (as in the paper).
+        dir: Where the runs go; finished ones are kept. `surprise-memory report DIR` reports them.
+        seeds: Runs per cell; the budget's number if not given.
         jobs: Runs side by side, one thread each.
         engine: local, or ray for an existing Ray cluster.
-        preset: Run it in other settings than its own, such as default instead of paper.
+        preset: Settings other than its own, such as default instead of paper.
         dry_run: Only print the runs and how long they would take.
     """
     from surprise_memory.reproduce import command
@@ -293,9 +302,8 @@ def reproduce_command(
         for name, grid in GRIDS.items():
             print(f"{name:16} {grid.title}")
         return
-    command.raise_failures(
-        command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run, preset)
-    )
+    outcome = command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run, preset)
+    command.raise_failures(outcome)
 
 
 def report_command(

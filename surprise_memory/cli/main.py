@@ -1,6 +1,8 @@
-"""The command line: train and doctor, which take a whole run's options, and the table of all commands."""
+"""The table of all commands; and train and doctor, which take all options of a run."""
 
+import contextlib
 import dataclasses
+import math
 import re
 import sys
 from dataclasses import dataclass
@@ -19,23 +21,20 @@ from surprise_memory.training.progress import Progress, rich_console
 from surprise_memory.training.rundir import RunDir
 
 NOWHERE = "ENV"
+UNITS = {"": 1, "k": 1e3, "m": 1e6}
 Options = TypeVar("Options")
 
 
 def count(text: str) -> int:
     """'10M' -> 10,000,000; also k, and plain or scientific numbers."""
     match = re.fullmatch(r"(-?[\d_,.]+(?:e\d+)?)([kKmM]?)", text)
-    try:
-        assert match
-        value = (
-            float(match[1].replace(",", "").replace("_", ""))
-            * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]
-        )
-        assert value == int(value)
-    except (AssertionError, ValueError) as error:
-        raise UserError(
-            f"'{text}' is not a number of steps: write it as 500000, 500k or 10M."
-        ) from error
+    value = math.nan
+    if match:
+        digits = match[1].replace(",", "").replace("_", "")
+        with contextlib.suppress(ValueError):  # such as 1.2.3
+            value = float(digits) * UNITS[match[2].lower()]
+    if not value.is_integer():
+        raise UserError(f"'{text}' is not a number of steps: write it as 500000, 500k or 10M.")
     return int(value)
 
 
@@ -56,7 +55,7 @@ class Examination:
     seeds: int = 3
     """Repetitions; every number comes with an interval over them."""
     rollouts: int = 40
-    """Rollouts of a random policy for each of them."""
+    """Rollouts of a random policy per seed."""
     workers: int = 2
     """Processes side by side."""
     out: Path = Path("doctor")
@@ -115,19 +114,23 @@ def train_command(argv: list[str]) -> None:
 
 
 def doctor_command(argv: list[str]) -> None:
-    """Is this bonus alive, does the memory change anything, does it follow rarity, is it fooled by noise?"""
+    """Examine a bonus: is it alive, does its memory matter, does it follow rarity or noise?"""
     from surprise_memory.tools import doctor
 
     run, how = parse_run(argv, "doctor", doctor_command.__doc__, Examination())
     console = rich_console()
     with console.status("examining") as status:
-        progress = lambda what, share: status.update(f"{what} {share:.0%}")  # noqa: E731
-        found = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
-    doctor.print_diagnosis(found, console)
+
+        def progress(what: str, share: float) -> None:
+            status.update(f"{what} {share:.0%}")
+
+        diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
+    doctor.print_diagnosis(diagnosis, console)
     how.out.mkdir(parents=True, exist_ok=True)
-    write_json(how.out / "doctor.json", dataclasses.asdict(found), allow_nan=False)
-    doctor.plot_diagnosis(found, how.out / "doctor.png")
-    console.print(f"Picture: {how.out / 'doctor.png'}")
+    write_json(how.out / "doctor.json", dataclasses.asdict(diagnosis), allow_nan=False)
+    picture = how.out / "doctor.png"
+    doctor.plot_diagnosis(diagnosis, picture)
+    console.print(f"Picture: {picture}")
 
 
 def _peek(argv: list[str], option: str) -> str | None:
@@ -156,21 +159,33 @@ COMMANDS: dict[str, Any] = {
 }
 
 
+def print_commands() -> None:
+    """All commands, a line each."""
+    print("surprise-memory: explore by the novelty of surprises instead of their size\n")
+    for name, command in COMMANDS.items():
+        about = (command.__doc__ or "").partition("\n")[0]
+        print(f"  {name:9} {about}")
+    print("\nFor more: surprise-memory COMMAND --help")
+
+
+def run_command(name: str, argv: list[str]) -> None:
+    """One command with its arguments."""
+    command = choose(COMMANDS, name, "command")
+    if command in (train_command, doctor_command):  # they parse a run's options themselves
+        command(argv)
+    else:
+        tyro.cli(command, args=argv, prog=f"surprise-memory {name}")
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; a user's mistake is one sentence and exit code 2."""
-    argv = sys.argv[1:] if argv is None else argv
+    """Run a command and return its exit code; a user's mistake is one sentence and 2."""
+    if argv is None:
+        argv = sys.argv[1:]
     try:
         if not argv or argv[0] in ("-h", "--help"):
-            print("surprise-memory: explore by the novelty of surprises instead of their size\n")
-            for name, command in COMMANDS.items():
-                print(f"  {name:9} {(command.__doc__ or '').splitlines()[0]}")
-            print("\nsurprise-memory COMMAND --help tells more.")
-            return 0
-        command = choose(COMMANDS, argv[0], "command")
-        if command in (train_command, doctor_command):
-            command(argv[1:])
+            print_commands()
         else:
-            tyro.cli(command, args=argv[1:], prog=f"surprise-memory {argv[0]}")
+            run_command(argv[0], argv[1:])
     except UserError as error:
         print(f"surprise-memory: {error}", file=sys.stderr)
         return 2

@@ -17,6 +17,8 @@ from surprise_memory.reproduce.published import (
 
 TV_MAZE = "NoisyTV/MiniWorld-MazeS3Fast-v0"
 KEY_CORRIDOR = "MiniGrid-KeyCorridorS4R3-v0"
+TV_KEY_CORRIDOR = f"NoisyTV/{KEY_CORRIDOR}"
+TV_DOOR_KEY = "NoisyTV/MiniGrid-DoorKey-8x8-v0"
 BUDGETS = ("smoke", "reduced", "full")
 Options = tuple[tuple[str, Any], ...]  # dotted names, as on the command line, and values
 
@@ -159,7 +161,16 @@ def published_atari() -> dict[tuple[str, str], Score]:
 # M read as printed, W wide enough to recall all of its query: the options of the preset `noisy`.
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
+RECOGNISE = Entry("rnd+sm+recognise")
+RECOGNISE_GATE = Entry("rnd+sm+recognise+gate")
+_OWN_SCALE = (("bonus.scale_filtered", True), ("bonus.gate.margin", 0.0))
+OWN_SCALE = Entry("rnd+sm+recognise+gate", _OWN_SCALE, "rnd+sm+recognise+gate, own scale")
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
+_WITH_TV = {
+    TV_DOOR_KEY: "DoorKey-8x8 with a TV",
+    TV_KEY_CORRIDOR: "KeyCorridorS4R3 with a TV",
+    KEY_CORRIDOR: "KeyCorridorS4R3",
+}
 _TASKS = {KEY_DOOR: "Key-Door", OBSTACLES: "Dynamic-Obstacles", LAVA: "Lava-Cross"}
 
 GRIDS: dict[str, Grid] = {
@@ -285,7 +296,7 @@ GRIDS: dict[str, Grid] = {
     ),
     "noisy-grid": Grid(
         "Noisy-TV on MiniGrid, which takes minutes",
-        ("NoisyTV/MiniGrid-DoorKey-8x8-v0",),
+        (TV_DOOR_KEY,),
         (
             Entry("none"),
             *with_and_without("rnd", "icm", "ngu", "ae"),
@@ -298,6 +309,16 @@ GRIDS: dict[str, Grid] = {
         scale=100,
         solved=0.9,
         probes=("mnir",),
+    ),
+    "noise": Grid(
+        "A bonus that noise cannot buy: with a TV, with moving balls, and with neither",
+        (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
+        (*methods("none", "rnd+sm"), RECOGNISE, RECOGNISE_GATE, OWN_SCALE),
+        steps=(1_400_000, 5_000_000),
+        preset="default",
+        scale=100,
+        short=_TASKS | _WITH_TV,
+        solved=0.9,
     ),
     "expectation": Grid(
         "The paper's three tasks, paying only what could not be expected",

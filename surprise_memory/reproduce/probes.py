@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from surprise_memory.tools.doctor import examine
+from surprise_memory.tools.episode import trained
 from surprise_memory.tools.mnir import mnir_by_event
-from surprise_memory.tools.run_figures import trained
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.rundir import RunDir
 

@@ -54,6 +54,8 @@ class Stage(nn.Module):
     """Learning rate of its networks; None is `BonusConfig.lr`."""
     asks_memory: bool = False
     """Whether it needs `steps.e_if_remembered`, which only some memories know."""
+    filters: bool = False
+    """Whether it only takes pay away. The reward's scale is then measured before it."""
     logged: tuple[str, ...] = ()
     """Columns of the record, (T, B) each, whose means are logged as intrinsic/NAME."""
 

@@ -30,7 +30,7 @@ class GateConfig:
 
     temperature: float = 0.01
     """Width of the gate, in shares of the novelty."""
-    margin: float = 0.0
+    margin: float = 0.02
     """Added to the expected gain: a kind whose gain is above minus this passes."""
     lr: float = 1e-3
     """Learning rate of the expected gain."""
@@ -54,6 +54,7 @@ class Gate(Stage):
     """reward * sigmoid(E[gain / e | s'] / temperature)."""
 
     uses = ("next_obs",)
+    filters = True
     asks_memory = True
     logged = ("gain", "gate")
 
@@ -71,7 +72,7 @@ class Gate(Stage):
         self.net = mlp([width, WIDTH, WIDTH, 1], nn.ReLU)
         output = self.net[-1]
         assert isinstance(output, nn.Linear)
-        nn.init.zeros_(output.weight)  # every kind begins half open
+        nn.init.zeros_(output.weight)  # every kind begins alike
 
     def expected(self, inputs: Columns) -> Tensor:
         """E[gain / e | s'] (K,)."""

@@ -46,6 +46,7 @@ class Recognise(Stage):
     """reward * sigmoid((rho - threshold) / temperature)."""
 
     uses = ("next_obs",)
+    filters = True
     logged = ("rho", "recognised")
 
     points: Tensor

@@ -8,16 +8,20 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
-def mnir(reward: Array) -> Array:
-    """Mean-normalised intrinsic reward of one episode (T,): (r - mean) / std (appendix C).
+def zscores(x: Array) -> Array:
+    """(x - mean) / std over (K,). A constant has zeros everywhere."""
+    spread = 0.0
+    if len(x):
+        spread = x.std()
+    if spread > 1e-12:
+        z: Array = (x - x.mean()) / spread
+        return z
+    return np.zeros_like(x)
 
-    Where all rewards are equal it is 0.
-    """
-    std = reward.std()
-    if std <= 1e-12:
-        return np.zeros_like(reward)
-    normalised: Array = (reward - reward.mean()) / std
-    return normalised
+
+def mnir(reward: Array) -> Array:
+    """Mean-normalised intrinsic reward of one episode (T,): its z-scores (appendix C)."""
+    return zscores(reward)
 
 
 def smooth(values: Array, window: int) -> Array:

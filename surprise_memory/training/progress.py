@@ -1,23 +1,24 @@
-"""What a person sees while a run goes on: a live line in a terminal, a plain line now and then elsewhere; TensorBoard."""
+"""What a person sees of a run: a live line in a terminal, or a plain line now and then.
+
+The same numbers go to TensorBoard.
+"""
 
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from surprise_memory.errors import UserError
+from surprise_memory.bonus.model import IDLE_CORRELATION
+from surprise_memory.errors import need
 from surprise_memory.training.rundir import RunDir
 
-IDLE = 0.99  # above this correlation of novelty with norm, the memory changes next to nothing
+PATIENCE = 50  # rollouts with an idle memory before a warning
+SILENCE = 15  # seconds between two plain lines
 
 
 def rich_console() -> Any:
     """Rich's console, or how to get it."""
-    try:
-        from rich.console import Console
-    except ImportError as error:
-        raise UserError("rich is not installed: pip install 'surprise-memory[cli]'.") from error
-    return Console()
+    return need("rich.console", extra="cli").Console()
 
 
 def line(row: dict[str, Any]) -> str:
@@ -26,35 +27,34 @@ def line(row: dict[str, Any]) -> str:
     if "charts/return_128" in row:
         parts.append(f"return {row['charts/return_128']:.3f}")
     if "intrinsic/novelty" in row:
-        parts += [
-            f"surprise {row['intrinsic/surprise_norm']:.3f}",
-            f"novelty {row['intrinsic/novelty']:.3f}",
-        ]
+        parts.append(f"surprise {row['intrinsic/surprise_norm']:.3f}")
+        parts.append(f"novelty {row['intrinsic/novelty']:.3f}")
     return " · ".join(parts)
 
 
 class Progress:
-    """Use as a context and call it with every row of metrics."""
+    """Use it as a context and call it with every row of metrics."""
 
     def __init__(self, name: str, steps: int, out: RunDir) -> None:
-        from rich import progress
-
-        self.console, self.out, self.steps, self.name = rich_console(), out, steps, name
-        bar = (
+        progress = need("rich.progress", extra="cli")
+        self.name = name
+        self.steps = steps
+        self.out = out
+        self.console = rich_console()
+        self.bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
             progress.TaskProgressColumn(),
-        )
-        rest = (
             progress.TextColumn("{task.fields[line]}"),
             progress.TimeRemainingColumn(elapsed_when_finished=True),
-        )
-        self.bar = progress.Progress(
-            *bar, *rest, console=self.console, disable=not self.console.is_terminal
+            console=self.console,
+            disable=not self.console.is_terminal,
         )
         self.task = self.bar.add_task(name, total=steps, line="warming up")
-        self.spoke, self.warned, self.high = time.monotonic(), False, 0
-        self.events = tensorboard(out.path)
+        self.spoke = time.monotonic()
+        self.idle_rollouts = 0  # in a row
+        self.warned = False
+        self.tensorboard = tensorboard(out.path)
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -67,39 +67,47 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self.bar.stop()
-        if self.events:
-            self.events.close()
+        if self.tensorboard:
+            self.tensorboard.close()
 
     def __call__(self, row: dict[str, Any]) -> None:
         """Show one row, and write it for TensorBoard."""
         self.bar.update(self.task, completed=row["step"], line=line(row))
-        if not self.console.is_terminal and time.monotonic() - self.spoke > 15:
+        if not self.console.is_terminal and time.monotonic() - self.spoke > SILENCE:
             self.spoke = time.monotonic()
-            left = max(0, self.steps - row["step"]) / max(1, row["charts/SPS"]) / 60
-            print(
-                f"{self.name}  {row['step']:,} of {self.steps:,}  {line(row)}  {left:.0f} min left",
-                flush=True,
-            )
+            self._print(row)
         self._warn(row)
-        for name, value in row.items() if self.events else ():
-            if name != "step":
-                self.events.add_scalar(name, value, row["step"])
+        if self.tensorboard:
+            for name, value in row.items():
+                if name != "step":
+                    self.tensorboard.add_scalar(name, value, row["step"])
+
+    def _print(self, row: dict[str, Any]) -> None:
+        """One plain line, for logs."""
+        left = max(0, self.steps - row["step"])
+        minutes = left / max(1, row["charts/SPS"]) / 60
+        done = f"{row['step']:,} of {self.steps:,}"
+        print(f"{self.name}  {done}  {line(row)}  {minutes:.0f} min left", flush=True)
 
     def _warn(self, row: dict[str, Any]) -> None:
-        """Say once when the memory has done nothing for fifty rollouts."""
-        idle = "intrinsic/recall_ratio" in row and row["intrinsic/novelty_norm_corr"] > IDLE
-        self.high = self.high + 1 if idle else 0
-        if self.high == 50 and not self.warned:
+        """Warn once, when the memory has changed nothing for fifty rollouts."""
+        corr = row.get("intrinsic/novelty_norm_corr", 0.0)
+        recalls = "intrinsic/recall_ratio" in row
+        if not (recalls and corr > IDLE_CORRELATION):
+            self.idle_rollouts = 0
+            return
+        self.idle_rollouts += 1
+        if self.idle_rollouts >= PATIENCE and not self.warned:
             self.warned = True
-            corr = row["intrinsic/novelty_norm_corr"]
             self.console.print(
-                f"[yellow]The memory is idle: novelty is {corr:.3f} correlated with the surprise norm. A wider or faster W "
-                "(--bonus.memory.w-hidden, --bonus.memory-lr) gives it something to say; see docs/methods.md.[/]"
+                f"[yellow]The memory is idle: novelty is {corr:.3f} correlated with the surprise "
+                "norm. Give it a wider W (--bonus.memory.w-hidden) or a higher learning rate "
+                "(--bonus.memory-lr); see docs/methods.md.[/]"
             )
 
 
 def tensorboard(path: Path) -> Any:
-    """A SummaryWriter, or None where TensorBoard is not installed: metrics.jsonl has the same numbers."""
+    """A SummaryWriter, or None without TensorBoard: metrics.jsonl has the same numbers."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

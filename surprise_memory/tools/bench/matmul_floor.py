@@ -7,13 +7,12 @@ from torch import Tensor, nn
 
 from surprise_memory.agents.ppo import Policy
 from surprise_memory.bonus import RolloutTrainer
-from surprise_memory.memory import Memory, NoMemory, SurpriseMemory
+from surprise_memory.memory import NoMemory, SurpriseMemory
+from surprise_memory.nn.nets import PIECE
 from surprise_memory.surprise import RND
 from surprise_memory.training.config import RunConfig
 
-ASKED = 4096  # rows that Bonus.forward shows to its networks at once
-
-Product = tuple[Tensor, Tensor, Tensor]  # a (m, k), b (k, n), where to put a b (m, n)
+Matmul = tuple[Tensor, Tensor, Tensor]  # a (m, k), b (k, n), where to put a b (m, n)
 
 
 class Layer(NamedTuple):
@@ -36,79 +35,99 @@ class Job(NamedTuple):
     @property
     def multiply_adds(self) -> int:
         """How many, in all."""
-        per_row = sum(
-            x.i * x.o * (1 + (x.weight_grad + x.input_grad) * self.learn) for x in self.layers
-        )
+        per_row = 0
+        for layer in self.layers:
+            passes = 1
+            if self.learn:
+                passes += layer.weight_grad + layer.input_grad
+            per_row += layer.i * layer.o * passes
         return self.times * self.rows * per_row
 
 
 def jobs(run: RunConfig, policy: Policy, bonus: RolloutTrainer | None) -> list[Job]:
-    """The multiplications of one rollout, in the batch sizes of training; listed for vectors, without a bonus or with RND's."""
-    if any(isinstance(m, nn.Conv2d) for m in policy.modules()):
-        return []
-    if bonus is not None and not is_listed(bonus):
-        return []
-    rows, ppo, net = run.envs * run.rollout, run.ppo, layers(policy)
-    todo = [
-        Job(run.rollout + 1, run.envs, net, False)
-    ]  # acting, and the value of what follows the last row
-    todo += [Job(ppo.epochs * ppo.minibatches, rows // ppo.minibatches, net, True)]
-    if bonus is not None:
-        c, surprise = bonus.config, bonus.model.surprise
-        assert isinstance(surprise, RND)
-        predictor, memory = layers(surprise.predictor), memory_layers(bonus.model.memory)
-        once = predictor + layers(surprise.target, trained=False)
-        todo += [Job(1, len(part), once, False) for part in torch.arange(rows).split(ASKED)]
-        todo += [Job(1, rows, memory, False)]
-        todo += [
-            Job(
-                c.epochs * c.minibatches,
-                max(1, int(rows * c.proportion) // c.minibatches),
-                predictor + memory,
-                True,
-            )
-        ]
-    return todo
+    """The multiplications of one rollout, in the batch sizes of training.
 
-
-def is_listed(bonus: RolloutTrainer) -> bool:
-    """Whether the bonus is RND, alone or with M and W, and nothing more."""
+    They are known for vectors, without a bonus or with RND's and no stage. Elsewhere the list is
+    empty.
+    """
+    if any(isinstance(module, nn.Conv2d) for module in policy.modules()):
+        return []
+    if bonus is None:
+        return policy_jobs(run, policy)
     model = bonus.model
-    known = isinstance(model.memory, NoMemory | SurpriseMemory)
-    return isinstance(model.surprise, RND) and known and not model.stages
+    if not isinstance(model.surprise, RND) or model.stage_items():
+        return []
+    if isinstance(model.memory, SurpriseMemory):
+        recall = memory_layers(model.memory)
+    elif isinstance(model.memory, NoMemory):
+        recall = []
+    else:
+        return []
+    return policy_jobs(run, policy) + bonus_jobs(run, model.surprise, recall)
 
 
-def layers(net: nn.Module, trained: bool = True, input_grad: bool = False) -> list[Layer]:
-    """A network's linear layers; `input_grad` says whether a gradient flows on out of the first."""
-    linear = [m for m in net.modules() if isinstance(m, nn.Linear)]
+def policy_jobs(run: RunConfig, policy: Policy) -> list[Job]:
+    """Acting, the value of what follows the last row, and PPO's updates."""
+    rows = run.envs * run.rollout
+    c = run.ppo
+    net = layers(policy)
     return [
-        Layer(m.in_features, m.out_features, trained, trained and (i > 0 or input_grad))
-        for i, m in enumerate(linear)
+        Job(run.rollout + 1, run.envs, net, learn=False),
+        Job(c.epochs * c.minibatches, rows // c.minibatches, net, learn=True),
     ]
 
 
-def memory_layers(memory: Memory) -> list[Layer]:
-    """Q, V and W; nothing without them."""
-    if not isinstance(memory, SurpriseMemory):
-        return []
-    m, c, found = memory.m, memory.config, list[Layer]()
+def bonus_jobs(run: RunConfig, surprise: RND, recall: list[Layer]) -> list[Job]:
+    """Asking, a piece at a time, and the updates of a bonus; `recall` are its memory's layers."""
+    rows = run.envs * run.rollout
+    c = run.bonus
+    predictor = layers(surprise.predictor)
+    target = layers(surprise.target, trained=False)
+    batch = max(1, int(rows * c.proportion) // c.minibatches)
+    todo = []
+    for start in range(0, rows, PIECE):
+        todo.append(Job(1, min(PIECE, rows - start), predictor + target, learn=False))
+    todo.append(Job(1, rows, recall, learn=False))
+    todo.append(Job(c.epochs * c.minibatches, batch, predictor + recall, learn=True))
+    return todo
+
+
+def layers(net: nn.Module, trained: bool = True, input_grad: bool = False) -> list[Layer]:
+    """A network's linear layers; `input_grad`: a gradient also flows out of the first one."""
+    found: list[Layer] = []
+    for module in net.modules():
+        if isinstance(module, nn.Linear):
+            flows_on = len(found) > 0 or input_grad
+            sizes = (module.in_features, module.out_features)
+            found.append(Layer(*sizes, weight_grad=trained, input_grad=trained and flows_on))
+    return found
+
+
+def memory_layers(memory: SurpriseMemory) -> list[Layer]:
+    """Q, V and W."""
+    m = memory.m
+    w = memory.w
+    c = memory.config
+    found: list[Layer] = []
     if m is not None:
         n, d = m.Q.shape
-        found += [Layer(n, d, c.train_q, c.m_trains_surprise)]
-        found += [Layer(d, n, True, c.train_q)] if m.V is not None else []
-    attached = m is not None and c.attach_read and not c.m_trains_surprise
-    return found + (layers(memory.w, input_grad=attached) if memory.w is not None else [])
+        found.append(Layer(n, d, c.train_q, c.m_trains_surprise))
+        if m.V is not None:
+            found.append(Layer(d, n, True, c.train_q))
+    if w is not None:
+        attached = m is not None and c.attach_read and not c.m_trains_surprise
+        found += layers(w, input_grad=attached)
+    return found
 
 
-def products(job: Job) -> list[Product]:
-    """One pass of a job as matrix products on tensors of their own, in the layouts and in the order of nn.Linear."""
-    forward, backward = list[Product](), list[Product]()
+def matmuls(job: Job) -> list[Matmul]:
+    """One pass of a job on tensors of its own, in the layouts and in the order of nn.Linear."""
+    forward: list[Matmul] = []
+    backward: list[Matmul] = []
     for layer in job.layers:
-        x, weight, grad = (
-            torch.randn(job.rows, layer.i),
-            torch.randn(layer.o, layer.i),
-            torch.randn(job.rows, layer.o),
-        )
+        x = torch.randn(job.rows, layer.i)
+        weight = torch.randn(layer.o, layer.i)
+        grad = torch.randn(job.rows, layer.o)
         forward.append((x, weight.t(), torch.empty_like(grad)))
         if job.learn and layer.weight_grad:
             backward.append((grad.t(), x, torch.empty_like(weight)))

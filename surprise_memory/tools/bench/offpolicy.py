@@ -1,4 +1,4 @@
-"""The recurrent DQN on this machine: alone, with the latent world model, and with its memory; milliseconds of a vector step."""
+"""Time the recurrent DQN: alone, with the latent world model, and with its memory."""
 
 import dataclasses
 from statistics import median
@@ -6,8 +6,18 @@ from typing import Any
 
 import torch
 
-from surprise_memory.tools.bench.report import processor, table_of
-from surprise_memory.tools.bench.timing import Clock, Meter, OnProgress, clock_for, taking_turns
+from surprise_memory.tools.bench.report import table_of
+from surprise_memory.tools.bench.summary import processor
+from surprise_memory.tools.bench.timing import (
+    Clock,
+    Meter,
+    OnProgress,
+    Seconds,
+    Timings,
+    clock_for,
+    take_all,
+    take_turns,
+)
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build, fill
@@ -17,112 +27,134 @@ PARTS = (
     "env",
     "act",
     "bonus: while acting",
+    "replay: storing",
     "replay: drawing",
     "bonus: learning",
     "agent: learning",
 )
-UPDATES = 4  # timed in each lap; a block earns more, but each costs the same
+UPDATES = 4  # timed in each lap; a block of steps earns more, but each costs the same
 
 
-class Entrant:
-    """One method with its environments, a replay of a few blocks and networks, ready for one more lap."""
+class TimedDQN:
+    """One method with its environments, its networks and a replay of a few blocks."""
 
-    def __init__(self, run: RunConfig, clock: Clock) -> None:
-        blocks = dataclasses.replace(run.dqn, replay=4 * run.envs * run.dqn.unroll)
-        self.run, self.clock = dataclasses.replace(run, dqn=blocks), clock
+    def __init__(self, run: RunConfig, clock: Clock | None = None) -> None:
+        small = dataclasses.replace(run.dqn, replay=4 * run.envs * run.dqn.unroll)
+        self.run = dataclasses.replace(run, dqn=small)
         self.agent: Any
         self.env, self.agent, self.bonus = build(self.run)
+        self.clock = clock or clock_for(self.env, run.threads)
         self.state = RunnerState.reset(self.env, self.bonus)
         self.env.action_space.seed(run.seed)
         actor = RandomAgent(self.env, self.agent)
         fill(self.run, self.env, actor, self.agent, self.bonus, self.state, 2)
-        self.in_env = Meter(self.env, "step", clock)
-        self.drawing = [Meter(self.agent.replay, name, clock) for name in ("sample", "pairs")]
-        self.agent_learns = Meter(self.agent, "update_on", clock)
-        self.asking = None
+        replay = self.agent.replay
+        self.in_env = self._meters(self.env, "step")
+        self.drawing = self._meters(replay, "sample", "pairs")
+        self.asking: list[Meter] = []
+        self.bonus_stats: list[Meter] = []
         self.bonus_learns: list[Meter] = []
         if self.bonus is not None:
-            self.asking = Meter(self.bonus, "forward", clock)
-            self.bonus_learns = [
-                Meter(self.bonus, name, clock) for name in ("train_on", "update_encoder")
-            ]
+            self.asking = self._meters(self.bonus, "forward")
+            self.bonus_stats = self._meters(self.bonus, "update_stats")
+            self.bonus_learns = self._meters(self.bonus, "train_on", "update_encoder")
 
-    def lap(self) -> dict[str, float]:
-        """Seconds of one vector step by part: acting from a whole block, learning from a few updates."""
-        if self.asking:
-            self.asking.take()  # learning asks, too
-        began = self.clock()
+    def _meters(self, thing: Any, *methods: str) -> list[Meter]:
+        return [Meter(thing, method, self.clock) for method in methods]
+
+    def lap(self) -> Seconds:
+        """Seconds of one vector step by part; the parts add up to the whole.
+
+        Acting is timed on a whole block, learning on a few updates.
+        """
+        take_all(self.asking)  # learning asks, too
         block = self.run.dqn.unroll
+        began = self.clock()
         chunk, _ = collect(self.env, self.agent, self.state, block, self.bonus)
-        acted = self.clock() - began
-        env = self.in_env.take()
-        ask = self.asking.take() if self.asking else 0.0
+        acted = self.clock()
         self.state.bonus_carry = self.agent.store(chunk, self.bonus, self.state.bonus_carry)
+        stored = self.clock()
+        env = take_all(self.in_env)
+        ask = take_all(self.asking)
+        stats = take_all(self.bonus_stats)
+        learning = self.clock()
         for _ in range(UPDATES):
             self.agent.update_once(self.bonus)
-        drawing = sum(meter.take() for meter in self.drawing)
-        bonus = sum(meter.take() for meter in self.bonus_learns)
-        updates = UPDATES / self.run.dqn.updates
+        learnt = self.clock()
+        drawing = take_all(self.drawing)
+        bonus = take_all(self.bonus_learns)
+        steps = UPDATES / self.run.dqn.updates  # vector steps that earn so many updates
         return {
             "env": env / block,
-            "act": (acted - env - ask) / block,
+            "act": (acted - began - env - ask) / block,
             "bonus: while acting": ask / block,
-            "replay: drawing": drawing / updates,
-            "bonus: learning": bonus / updates,
-            "agent: learning": self.agent_learns.take() / updates,
+            "replay: storing": (stored - acted - stats) / block,
+            "replay: drawing": drawing / steps,
+            "bonus: learning": stats / block + bonus / steps,
+            "agent: learning": (learnt - learning - drawing - bonus) / steps,
         }
 
 
 def bench_dqn(
     run: RunConfig, rollouts: int = 3, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
-    """Plain recurrent DQN, LWM and LWM with its memory, part by part, in turns inside one process."""
+    """Plain recurrent DQN, LWM and LWM with its memory, part by part, in turns in one process."""
     run = dataclasses.replace(run, agent="dqn")
-    entrants = {
-        name: Entrant(dataclasses.replace(run, method=name), clock_for(run)) for name in METHODS
-    }
-    laps = taking_turns(entrants, rollouts, run.threads, on_progress)
-    totals = {name: [sum(lap.values()) for lap in them] for name, them in laps.items()}
-    replay = entrants["none"].agent.replay
-    for entrant in entrants.values():
-        entrant.env.close()
-    costs = [
-        with_sm / alone - 1 for with_sm, alone in zip(totals["lwm+sm"], totals["lwm"], strict=True)
-    ]
-    return {
+    timed = {name: TimedDQN(dataclasses.replace(run, method=name)) for name in METHODS}
+    timings = take_turns(timed, rollouts, run.threads, on_progress)
+    replay = timed["none"].agent.replay
+    for one in timed.values():
+        one.env.close()
+    about = {
         "env": run.env,
         "preset": run.preset,
         "machine": f"{processor()}, torch {torch.__version__}",
         "envs": run.envs,
         "batch": [run.dqn.batch, replay.length],
-        "methods": {
-            name: {
-                "ms": {part: 1e3 * median(lap[part] for lap in them) for part in PARTS},
-                "steps_per_second": run.envs / median(totals[name]),
-            }
-            for name, them in laps.items()
-        },
-        "sm_cost": median(costs),
-        "sm_cost_range": [min(costs), max(costs)],
         "replay_bytes": replay.bytes_per_step * run.dqn.replay,
         "replay_steps": run.dqn.replay,
+    }
+    return about | summary(run, timings)
+
+
+def summary(run: RunConfig, timings: Timings) -> dict[str, Any]:
+    """Medians over the turns; the cost of SM is a ratio within each turn, before the median."""
+    methods = {}
+    totals = {}
+    for name, laps in timings.items():
+        totals[name] = [sum(lap.values()) for lap in laps]
+        ms = {part: 1e3 * median(lap[part] for lap in laps) for part in PARTS}
+        methods[name] = {"ms": ms, "steps_per_second": run.envs / median(totals[name])}
+    costs = []
+    for with_sm, alone in zip(totals["lwm+sm"], totals["lwm"], strict=True):
+        costs.append(with_sm / alone - 1)
+    return {
+        "methods": methods,
+        "sm_cost": median(costs),
+        "sm_cost_range": [min(costs), max(costs)],
     }
 
 
 def print_dqn(result: dict[str, Any], console: Any) -> None:
     """One table: milliseconds of a vector step, and its shares."""
-    (K, length), methods = result["batch"], result["methods"]
+    sequences, length = result["batch"]
+    methods = result["methods"]
+    size = f"{result['replay_steps']:,} steps are {result['replay_bytes'] / 1e9:.2f} GB"
     console.print(
-        f"[bold]{result['env']}[/] · {result['preset']}: {result['envs']} environments, updates of {K} sequences of {length} "
-        f"rows · {result['machine']}\nreplay: {result['replay_steps']:,} steps are {result['replay_bytes'] / 1e9:.2f} GB"
+        f"[bold]{result['env']}[/] · {result['preset']}: {result['envs']} environments, "
+        f"updates of {sequences} sequences of {length} rows · {result['machine']}\n"
+        f"replay: {size}"
     )
     table = table_of("ms per vector step", *methods)
     for part in PARTS:
-        cells = [(m["ms"][part], m["ms"][part] / sum(m["ms"].values())) for m in methods.values()]
-        table.add_row(part, *(f"{ms:,.1f} ({share:.1%})" for ms, share in cells))
-    table.add_row("steps per second", *(f"{m['steps_per_second']:,.0f}" for m in methods.values()))
+        cells = []
+        for method in methods.values():
+            ms = method["ms"][part]
+            cells.append(f"{ms:,.1f} ({ms / sum(method['ms'].values()):.1%})")
+        table.add_row(part, *cells)
+    speeds = [f"{method['steps_per_second']:,.0f}" for method in methods.values()]
+    table.add_row("steps per second", *speeds)
     console.print(table)
     low, high = result["sm_cost_range"]
-    console.print(
-        f"cost of SM over LWM: {result['sm_cost']:.1%} ({low:.1%} to {high:.1%}); the paper: 4.6 %"
-    )
+    cost = f"{result['sm_cost']:.1%} ({low:.1%} to {high:.1%})"
+    console.print(f"cost of SM over LWM: {cost}; 4.6 % in the paper")

@@ -1,15 +1,15 @@
-"""One method on this machine, rollout by rollout, each beside its bare multiplications."""
+"""Time PPO with one method, rollout by rollout, each beside its bare multiplications."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 
-from surprise_memory.envs.miniworld import PREFIX as MINIWORLD
+from surprise_memory.envs import VecEnv
 from surprise_memory.errors import require
 from surprise_memory.memory.episodic import KeyLog
-from surprise_memory.tools.bench.matmul_floor import jobs, products
+from surprise_memory.tools.bench.matmul_floor import jobs, matmuls
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
@@ -18,18 +18,24 @@ PARTS = ("env", "act", "bonus ask", "bonus learn", "agent learn")
 
 Clock = Callable[[], float]
 OnProgress = Callable[[str, float], None]
+Seconds = dict[str, float]  # part -> seconds
+Timings = dict[str, list[Seconds]]  # method -> one for each turn
 
 
-def clock_for(run: RunConfig) -> Clock:
-    """CPU time where one thread of one process works at a time, wall time where several do."""
-    return time.perf_counter if run.threads > 1 or MINIWORLD in run.env else time.process_time
+def clock_for(env: VecEnv, threads: int) -> Clock:
+    """CPU time if one thread of one process does all the work, else wall time."""
+    if threads > 1 or env.in_processes:
+        return time.perf_counter
+    return time.process_time
 
 
 class Meter:
     """Stands in for a method of an object and adds up the seconds that its calls take."""
 
     def __init__(self, thing: Any, method: str, clock: Clock) -> None:
-        self.inner, self.clock, self.spent = getattr(thing, method), clock, 0.0
+        self.inner = getattr(thing, method)
+        self.clock = clock
+        self.spent = 0.0
         setattr(thing, method, self)
 
     def __call__(self, *args: Any, **words: Any) -> Any:
@@ -41,80 +47,113 @@ class Meter:
 
     def take(self) -> float:
         """Seconds since the last take."""
-        spent, self.spent = self.spent, 0.0
+        spent = self.spent
+        self.spent = 0.0
         return spent
 
 
-class Entrant:
-    """One method with its environments and networks, ready for one more lap: a rollout, then its bare multiplications."""
+class Timed(Protocol):
+    """Something whose laps can be timed."""
 
-    def __init__(self, run: RunConfig, clock: Clock) -> None:
-        self.run, self.clock = run, clock
+    def lap(self) -> Seconds:
+        """Seconds by part of one lap."""
+
+
+class TimedPPO:
+    """One method with its environments and networks; a lap is one turn of the training loop."""
+
+    def __init__(self, run: RunConfig, clock: Clock | None = None) -> None:
+        self.run = run
         self.agent: Any
         self.env, self.agent, self.bonus = build(run)
+        self.clock = clock or clock_for(self.env, run.threads)
         self.state = RunnerState.reset(self.env, self.bonus)
-        self.in_env = Meter(self.env, "step", clock)
-        self.asking = self.training = None
+        self.in_env = Meter(self.env, "step", self.clock)
+        self.in_bonus: list[Meter] = []
+        self.asking: list[Meter] = []
         if self.bonus is not None:
-            self.asking = Meter(self.bonus, "forward", clock)
-            self.training = Meter(self.bonus, "train_on", clock)
-        floor = jobs(run, self.agent.policy, self.bonus)
-        self.work = [(job.times, products(job)) for job in floor]
+            self.asking = [Meter(self.bonus, "forward", self.clock)]
+            self.in_bonus = [Meter(self.bonus, "train_on", self.clock)]
+        self.floor = []
+        for job in jobs(run, self.agent.policy, self.bonus):
+            self.floor.append((job.times, matmuls(job)))
 
-    def lap(self) -> dict[str, float]:
-        """Seconds of one rollout by part, its wall time, and the seconds of its multiplications (nan for images)."""
-        wall, began = time.perf_counter(), self.clock()
+    @property
+    def clock_name(self) -> str:
+        """What the clock measures."""
+        if self.clock is time.process_time:
+            return "CPU"
+        return "wall"
+
+    def lap(self) -> Seconds:
+        """Seconds of one rollout by part, its wall time, and its bare multiplications.
+
+        The parts add up to the whole.
+        """
+        wall = time.perf_counter()
+        began = self.clock()
         chunk, _ = collect(self.env, self.agent, self.state, self.run.rollout, self.bonus)
         collected = self.clock()
         carry = self.state.bonus_carry
         _, _, self.state.bonus_carry = self.agent.learn(chunk, self.bonus, carry)
-        learnt = self.clock() - collected
+        learnt = self.clock()
         wall = time.perf_counter() - wall
         env = self.in_env.take()
-        ask = self.asking.take() if self.asking else 0.0
-        bonus = self.training.take() if self.training else 0.0
-        seconds = {
+        ask = take_all(self.asking)
+        bonus = take_all(self.in_bonus)  # asking included
+        return {
             "env": env,
             "act": collected - began - env,
             "bonus ask": ask,
             "bonus learn": bonus - ask,
-            "agent learn": learnt - bonus,
+            "agent learn": learnt - collected - bonus,
+            "wall": wall,
+            "matmul": self._multiply(),
         }
-        return seconds | {"wall": wall, "matmul": self._multiply()}
 
     def _multiply(self) -> float:
-        """Seconds of `work` alone."""
+        """Seconds of the bare multiplications; nan where they are not known."""
+        if not self.floor:
+            return float("nan")
         began = self.clock()
-        for times, triples in self.work:
+        for times, products in self.floor:
             for _ in range(times):
-                for a, b, out in triples:
+                for a, b, out in products:
                     torch.mm(a, b, out=out)
-        return self.clock() - began if self.work else float("nan")
+        return self.clock() - began
 
     def key_log(self) -> KeyLog | None:
-        """The key log of one more rollout, where there is an M."""
+        """The key log of one more rollout, if there is an M."""
         if self.bonus is None:
             return None
         chunk, _ = collect(self.env, self.agent, self.state, self.run.rollout)
-        log = self.bonus(chunk, self.state.bonus_carry)[1].log
-        return log if isinstance(log, KeyLog) else None
+        _, trace, _ = self.bonus(chunk, self.state.bonus_carry)
+        if isinstance(trace.log, KeyLog):
+            return trace.log
+        return None
 
 
-def taking_turns(
-    entrants: dict[str, Any], rollouts: int, threads: int, on_progress: OnProgress | None
-) -> dict[str, list[dict[str, float]]]:
+def take_all(meters: list[Meter]) -> float:
+    """Seconds of all meters since the last take."""
+    return sum(meter.take() for meter in meters)
+
+
+def take_turns(
+    timed: Mapping[str, Timed], rollouts: int, threads: int, on_progress: OnProgress | None
+) -> Timings:
     """Laps of each, one after the other in every turn, after one to warm up."""
     require(rollouts >= 1, "rollouts", rollouts, "at least 1")
-    tell, before = on_progress or (lambda what, share: None), torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    laps: dict[str, list[dict[str, float]]] = {name: [] for name in entrants}
+    timings: Timings = {name: [] for name in timed}
     try:
-        for entrant in entrants.values():
-            entrant.lap()
+        for one in timed.values():
+            one.lap()
         for turn in range(rollouts):
-            for i, (name, entrant) in enumerate(entrants.items()):
-                tell(name, (turn + i / len(entrants)) / rollouts)
-                laps[name].append(entrant.lap())
+            for i, (name, one) in enumerate(timed.items()):
+                if on_progress:
+                    on_progress(name, (turn + i / len(timed)) / rollouts)
+                timings[name].append(one.lap())
     finally:
-        torch.set_num_threads(before)
-    return laps
+        torch.set_num_threads(threads_before)
+    return timings

@@ -1,12 +1,12 @@
-"""Is this bonus alive, does its memory change anything, does it follow rarity, is it fooled by noise? Ask `examine`.
+"""Examine a bonus over seeds: run the tasks, estimate their numbers, reach a verdict.
 
-Two tasks for each seed, in `stream`: one looks at the bonus, one at the bonus among noise. Here they are run, in turn
-or side by side, and become estimates over seeds and a verdict; `report` shows them.
+Each seed has two tasks, both in `stream`: one looks at the bonus, one at the bonus among noise.
+They run in turn, or side by side in processes. `report` shows what was found.
 """
 
 import dataclasses
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 from surprise_memory.bonus.methods import split_method
 from surprise_memory.errors import UserError, require
 from surprise_memory.tools.doctor.measures import t_interval
-from surprise_memory.tools.doctor.stream import Values, held_out, observe
+from surprise_memory.tools.doctor.stream import held_out, observe
+from surprise_memory.tools.doctor.values import Values
 from surprise_memory.tools.doctor.verdict import Diagnosis, Estimate, Measures, verdict
 from surprise_memory.training.config import RunConfig
 
@@ -26,51 +27,54 @@ Task = tuple[RunConfig, int, bool]  # run, rollouts, with noise
 def examine(
     run: RunConfig, seeds: int, rollouts: int, on_progress: Progress | None = None, workers: int = 1
 ) -> Diagnosis:
-    """Examine the bonus of `run` with seeds run.seed, run.seed + 1, ...; the last fifth of the rollouts is held out.
+    """Examine the bonus of `run` with seeds run.seed, run.seed + 1, ...
 
-    More workers are more processes, with two tasks for each seed; a script that asks for them needs the usual __main__ guard.
+    The last fifth of the rollouts is held out. There are two tasks per seed, shared by `workers`
+    processes. A script that asks for more than one needs the usual __main__ guard.
     """
-    if run.method == "none":
-        raise UserError(
-            "Method 'none' has no bonus to examine: choose a generator, such as rnd, or rnd+sm."
-        )
-    require(seeds >= 1, "seeds", seeds, "at least 1")
-    require(
-        rollouts >= 2,
-        "rollouts",
-        rollouts,
-        "at least 2, one to learn from and one to be measured on",
-    )
-    require(workers >= 1, "workers", workers, "at least 1")
-    tasks = [
-        (dataclasses.replace(run, seed=run.seed + i), rollouts, noisy)
-        for i in range(seeds)
-        for noisy in (False, True)
-    ]
-    report = on_progress or (lambda text, share: None)
-    found = in_turn(tasks, report) if workers == 1 else side_by_side(tasks, report, workers)
-    clean, noisy_ones = found[::2], found[1::2]
-    measures = gather([a["values"] | b["values"] for a, b in zip(clean, noisy_ones, strict=True)])
-    held, size = held_out(rollouts), run.rollout * run.envs
+    check(run, seeds, rollouts, workers)
+    found = run_tasks(tasks_of(run, seeds, rollouts), on_progress or ignore, workers)
+    clean = found[::2]
+    noisy = found[1::2]
+    values = []
+    for a, b in zip(clean, noisy, strict=True):
+        values.append(a["values"] | b["values"])
+    curves: dict[str, list[list[float | None]]] = {}
+    for seed in clean:
+        for name, curve in seed["curves"].items():
+            curves.setdefault(name, []).append(_plain(curve))
+    measures = gather(values)
+    held = held_out(rollouts)
+    steps = run.rollout * run.envs
     return Diagnosis(
         env=run.env,
         method=run.method,
         preset=run.preset,
         seeds=seeds,
-        steps=(run.warmup_rollouts + rollouts - held) * size,
-        held_out=held * size,
+        steps=(run.warmup_rollouts + rollouts - held) * steps,
+        held_out=held * steps,
         warmup_rollouts=run.warmup_rollouts,
         counting=clean[0]["counting"],
         measures=measures,
-        curves={
-            name: [_plain(one["curves"][name]) for one in clean] for name in clean[0]["curves"]
-        },
-        verdict=verdict(measures, autoencoder=split_method(run.method)[1] in ("sm", "w")),
+        curves=curves,
+        verdict=verdict(measures, autoencoder=split_method(run.method).memory in ("sm", "w")),
     )
 
 
+def check(run: RunConfig, seeds: int, rollouts: int, workers: int) -> None:
+    """Refuse what cannot be examined."""
+    if run.method == "none":
+        raise UserError(
+            "Method 'none' has no bonus to examine: choose a generator, such as rnd, or rnd+sm."
+        )
+    require(seeds >= 1, "seeds", seeds, "at least 1")
+    least = "at least 2, one to learn from and one to be measured on"
+    require(rollouts >= 2, "rollouts", rollouts, least)
+    require(workers >= 1, "workers", workers, "at least 1")
+
+
 def gather(seeds: list[Values]) -> Measures:
-    """The numbers of each seed to estimates over seeds."""
+    """The numbers of each seed as estimates over seeds."""
     table: Measures = {}
     for name, columns in seeds[0].items():
         for column in columns:
@@ -80,19 +84,55 @@ def gather(seeds: list[Values]) -> Measures:
     return table
 
 
-def _plain(values: Any) -> list[float | None]:
+def _plain(values: Iterable[Any]) -> list[float | None]:
     """Floats that JSON can hold: what is not finite becomes None."""
-    return [float(x) if np.isfinite(x) else None for x in values]
+    plain: list[float | None] = []
+    for x in values:
+        if np.isfinite(x):
+            plain.append(float(x))
+        else:
+            plain.append(None)
+    return plain
 
 
-# --- running the tasks ------------------------------------------------------------------------------------------------
+# --- running the tasks ----------------------------------------------------------------------------
+
+
+def tasks_of(run: RunConfig, seeds: int, rollouts: int) -> list[Task]:
+    """Two tasks per seed, the second with noise."""
+    tasks = []
+    for i in range(seeds):
+        seeded = dataclasses.replace(run, seed=run.seed + i)
+        tasks.append((seeded, rollouts, False))
+        tasks.append((seeded, rollouts, True))
+    return tasks
+
+
+def run_tasks(tasks: list[Task], report: Progress, workers: int) -> list[dict[str, Any]]:
+    """What `observe` returns for each task."""
+    if workers == 1:
+        return in_turn(tasks, report)
+    return side_by_side(tasks, report, workers)
+
+
+def ignore(text: str, share: float) -> None:
+    """Progress that nobody wants to see."""
+
+
+def count_rollouts(tasks: list[Task]) -> int:
+    """Rollouts of all tasks."""
+    return sum(run.warmup_rollouts + rollouts for run, rollouts, _ in tasks)
 
 
 def in_turn(tasks: list[Task], report: Progress) -> list[dict[str, Any]]:
     """One after the other, in this process."""
-    total, done, found = sum(run.warmup_rollouts + rollouts for run, rollouts, _ in tasks), 0, []
+    total = count_rollouts(tasks)
+    done = 0
+    found = []
     for run, rollouts, noisy in tasks:
-        text = f"seed {run.seed}{', with noise' if noisy else ''}"
+        text = f"seed {run.seed}"
+        if noisy:
+            text += ", with noise"
 
         def tick(text: str = text) -> None:
             nonlocal done
@@ -105,24 +145,21 @@ def in_turn(tasks: list[Task], report: Progress) -> list[dict[str, Any]]:
 
 def side_by_side(tasks: list[Task], report: Progress, workers: int) -> list[dict[str, Any]]:
     """In `workers` fresh processes, which count their rollouts in shared memory."""
-    context = multiprocessing.get_context(
-        "spawn"
-    )  # a forked child may inherit a locked thread pool of torch or EnvPool
-    counter, total = (
-        context.Value("q", 0),
-        sum(run.warmup_rollouts + rollouts for run, rollouts, _ in tasks),
-    )
+    # A forked child may inherit a locked thread pool of torch or EnvPool.
+    context = multiprocessing.get_context("spawn")
+    counter = context.Value("q", 0)
+    total = count_rollouts(tasks)
     with ProcessPoolExecutor(min(workers, len(tasks)), context, _share, (counter,)) as pool:
         futures = [pool.submit(_count_and_observe, *task) for task in tasks]
         waiting = set(futures)
         while waiting:
             done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
-            report(
-                f"{len(futures) - len(waiting)} of {len(futures)} tasks done", counter.value / total
-            )
-            for failed in (future for future in done if future.exception()):
-                pool.shutdown(wait=False, cancel_futures=True)  # do not start what is left
-                failed.result()
+            finished = len(futures) - len(waiting)
+            report(f"{finished} of {len(futures)} tasks done", counter.value / total)
+            for future in done:
+                if future.exception():
+                    pool.shutdown(wait=False, cancel_futures=True)  # do not start what is left
+                    future.result()
         return [future.result() for future in futures]
 
 
@@ -136,6 +173,8 @@ def _share(counter: Any) -> None:
 
 
 def _count_and_observe(run: RunConfig, rollouts: int, noisy: bool) -> dict[str, Any]:
+    """One task in a worker process."""
+
     def tick() -> None:
         with _counter.get_lock():
             _counter.value += 1

@@ -1,4 +1,4 @@
-"""The paper's pictures: hand-made views are those of our environments, and each number is the one worked out by hand."""
+"""The paper's figures: views as our environments show them, numbers worked out by hand."""
 
 import json
 
@@ -10,27 +10,28 @@ from surprise_memory import Bonus
 from surprise_memory.bonus import Trace
 from surprise_memory.cli import main
 from surprise_memory.envs import make_vec
+from surprise_memory.envs.minigrid import events
 from surprise_memory.errors import UserError
-from surprise_memory.tools import paper_figures as gallery
+from surprise_memory.tools import paper_figures as figures
 
 DOOR = "MiniGrid-DoorKey-6x6-v0"
 
 
 def test_views_cover_every_free_cell_in_four_directions_and_look_as_our_environments_do():
-    views = gallery.Views(DOOR, 0)
+    views = figures.Views(DOOR, 0)
     assert (
         len(views.places) == len(set(views.places)) == len(views.obs) and len(views.places) % 4 == 0
     )
     assert views.obs.shape[1:] == make_vec(DOOR, 1, 0).obs_shape and views.obs.dtype == np.float32
     assert (views.obs[:, 147:].argmax(1) == [d for _, _, d in views.places]).all()
-    # Whoever looks at the wall from the cell beside it sees it (type 2) straight ahead, one row before its own cell.
+    # An agent that faces the wall from the next cell sees it (type 2) in the row before its own.
     x, y, d = next(p for p in views.places if p[:2] == (1, 1) and p[2] == 2)
     view = views.obs[views.places.index((x, y, d)), :147].reshape(7, 7, 3)
     assert view[3, 5, 0] == 2
 
 
 def test_an_episode_of_looks():
-    chunk = gallery.as_episode(np.arange(6, dtype=np.float32).reshape(3, 2))
+    chunk = figures.as_episode(np.arange(6, dtype=np.float32).reshape(3, 2))
     assert chunk.next_obs[:, 0].tolist() == [[0, 1], [2, 3], [4, 5]] and chunk.obs[
         :, 0
     ].tolist() == [[0, 1], [0, 1], [2, 3]]
@@ -42,7 +43,7 @@ def test_an_episode_of_looks():
 
 
 def test_the_highest_of_each_cell_keeps_its_direction():
-    best = gallery.highest([(1, 1, 0), (1, 1, 3), (2, 1, 1)], np.array([0.5, 2.0, -1.0]))
+    best = figures.highest([(1, 1, 0), (1, 1, 3), (2, 1, 1)], np.array([0.5, 2.0, -1.0]))
     assert best == {(1, 1): (2.0, 3), (2, 1): (-1.0, 1)}
 
 
@@ -56,21 +57,20 @@ class Sees:
         return None
 
     def __call__(self, chunk, carry):
-        from surprise_memory.envs.minigrid import events as sights
-
-        key = torch.as_tensor(sights(chunk.next_obs[:, 0].numpy())["key in view"])
+        key = torch.as_tensor(events(chunk.next_obs[:, 0].numpy())["key in view"])
         again = key & (key.cumsum(0) > 1)
         paid = (key & ~(again & (not self.forgets))).float()[:, None]
         return paid, Trace(*[paid[..., None]] * 3, paid, {}, {}, None), carry
 
 
 def test_the_key_seen_twice_pays_less_where_it_is_remembered():
-    remembers, forgets = (gallery.key_twice(Sees(forgets), DOOR, 0) for forgets in (False, True))
-    # One of 28 steps pays: z = sqrt(27) there and -1 / sqrt(27) elsewhere; two of 28: sqrt(13) and -1 / sqrt(13).
+    remembers, forgets = (figures.key_twice(Sees(forgets), DOOR, 0) for forgets in (False, True))
+    # One of 28 steps pays: z = sqrt(27) there and -1 / sqrt(27) elsewhere.
+    # Two of 28 pay: sqrt(13) and -1 / sqrt(13).
     assert list(remembers.values()) == pytest.approx([-(27**-0.5), 27**0.5, -(27**-0.5)])
     assert list(forgets.values()) == pytest.approx([-(13**-0.5), 13**0.5, 13**0.5])
     with pytest.raises(UserError, match="DoorKey"):
-        gallery.key_twice(Sees(True), "MiniGrid-Empty-5x5-v0", 0)
+        figures.key_twice(Sees(True), "MiniGrid-Empty-5x5-v0", 0)
 
 
 def test_variances_by_hand():
@@ -78,11 +78,11 @@ def test_variances_by_hand():
     trace = Trace(
         u, u, u, u[..., 0], {"target": torch.tensor([[0.0, 0.0], [4.0, 2.0]])}, {}, None
     )  # 4 and 1
-    assert gallery.variances(trace) == pytest.approx(
+    assert figures.variances(trace) == pytest.approx(
         {"dimensions": 2, "share where var u <= var x": 0.5, "sum of var u / sum of var x": 1.0}
     )
     with pytest.raises(UserError, match="does not keep"):
-        gallery.variances(Trace(u, u, u, u[..., 0], {}, {}, None))
+        figures.variances(Trace(u, u, u, u[..., 0], {}, {}, None))
 
 
 @pytest.mark.parametrize("method", ["rnd+sm", "icm", "lwm"])
@@ -113,5 +113,5 @@ def test_asking_for_pictures_changes_nothing(tmp_path):
     before = {
         name: x.clone() for name, x in bonus.state_dict().items() if isinstance(x, torch.Tensor)
     }
-    gallery.draw_map(bonus, DOOR, 0, tmp_path / "map.png")
+    figures.draw_map(bonus, DOOR, 0, tmp_path / "map.png")
     assert all(torch.equal(x, bonus.state_dict()[name]) for name, x in before.items())
