@@ -339,8 +339,9 @@ def rounds(envs, distinct, rng):
 def trained_on_repeats(method, seed, read, rollouts, distinct=1):
     """The raw reward (round, state, environment) of unseen episodes, after training on others."""
     memory = MemoryConfig(20, 4, read=read, w_hidden=4)
-    bonus = make(method, seed, 32, rnd=RNDConfig(4, 16), memory=memory, obs_norm="scale", lr=1e-9, memory_lr=1e-2,  # noqa: E501
-                 epochs=4, minibatches=4, proportion=1.0)  # fmt: skip
+    options = {"obs_norm": "scale", "lr": 1e-9, "memory_lr": 1e-2, "epochs": 4}
+    options |= {"minibatches": 4, "proportion": 1.0, "memory": memory, "rnd": RNDConfig(4, 16)}
+    bonus = make(method, seed, 32, **options)
     rng = torch.Generator().manual_seed(seed)
     for _ in range(rollouts):
         bonus.train_on(rounds(32, distinct, rng), bonus.start())
