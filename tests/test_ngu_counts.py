@@ -138,7 +138,7 @@ def same(got, want, valid):
 
 
 def test_the_kernel_by_hand_with_squared_distances():
-    """From 2 to 0 and 5 it is 4 and 9; with a mean of 2, K = 0.5 / 1.5 and 0.5 / 4: 11 / 24 in all."""
+    """From 2 to 0 and 5 it is 4 and 9; with a mean of 2, K = 0.5 / 1.5 and 0.5 / 4: 11 / 24."""
     config, no = NGUConfig(2, 9, 1, 8, eps=0.5, xi=1.0, c=1.0), torch.zeros(3, 1, dtype=torch.bool)
     points = torch.tensor([0.0, 5.0, 2.0])[:, None, None]
     distance, _ = episodic_knn(points, no, ~no, unvisited(1, 1), 2, 9)

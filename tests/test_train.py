@@ -191,7 +191,7 @@ def test_evaluation_moves_nothing_and_keeps_its_quota(tmp_path):
 
 
 def test_evaluation_gives_every_environment_the_same_number_of_episodes():
-    """Short episodes of return 1 in one environment, long ones of 10 in the other: 5.5 on average."""
+    """Short episodes of return 1 in one environment, long ones of 10 in the other: mean 5.5."""
 
     class Uneven:
         num_envs, obs_shape = 2, (1,)
