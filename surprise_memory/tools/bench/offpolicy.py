@@ -121,9 +121,9 @@ def summary(run: RunConfig, timings: Timings) -> dict[str, Any]:
     """Medians over the turns; the cost of SM is a ratio within each turn, before the median."""
     methods = {}
     totals = {}
-    for name, laps in timings.items():
-        totals[name] = [sum(lap.values()) for lap in laps]
-        ms = {part: 1e3 * median(lap[part] for lap in laps) for part in PARTS}
+    for name, turns in timings.items():
+        totals[name] = [sum(turn.values()) for turn in turns]
+        ms = {part: 1e3 * median(turn[part] for turn in turns) for part in PARTS}
         methods[name] = {"ms": ms, "steps_per_second": run.envs / median(totals[name])}
     costs = []
     for with_sm, alone in zip(totals["lwm+sm"], totals["lwm"], strict=True):

@@ -63,39 +63,39 @@ def results(run: RunConfig, timings: Timings) -> dict[str, Any]:
     """Medians over the turns of each method, and the cost of the memory."""
     costs = [ratio - 1 for ratio in ratios(timings["rnd+sm"], timings["rnd"])]
     return {
-        "methods": {name: medians(run, laps) for name, laps in timings.items()},
+        "methods": {name: medians(run, turns) for name, turns in timings.items()},
         "sm_cost": median(costs),
         "sm_cost_range": [min(costs), max(costs)],
     }
 
 
-def medians(run: RunConfig, laps: list[Seconds]) -> dict[str, Any]:
+def medians(run: RunConfig, turns: list[Seconds]) -> dict[str, Any]:
     """Medians of one method; ratios are taken within each turn, before the median."""
     steps = run.envs * run.rollout
-    seconds = median(total(lap) for lap in laps)
+    seconds = median(total(turn) for turn in turns)
     return {
         "steps_per_second": steps / seconds,
-        "steps_per_wall_second": steps / median(lap["wall"] for lap in laps),
-        "seconds": {part: median(lap[part] for lap in laps) for part in PARTS},
+        "steps_per_wall_second": steps / median(turn["wall"] for turn in turns),
+        "seconds": {part: median(turn[part] for turn in turns) for part in PARTS},
         "total_seconds": seconds,
-        "env_share": median(lap["env"] / total(lap) for lap in laps),
-        "matmul_seconds": finite(median(lap["matmul"] for lap in laps)),
-        "matmul_ratio": finite(median(total(lap) / lap["matmul"] for lap in laps)),
+        "env_share": median(turn["env"] / total(turn) for turn in turns),
+        "matmul_seconds": finite(median(turn["matmul"] for turn in turns)),
+        "matmul_ratio": finite(median(total(turn) / turn["matmul"] for turn in turns)),
     }
 
 
 def relative(run: RunConfig, timings: Timings) -> dict[str, Any]:
     """Speed of each method, and its time over plain PPO's and over its generator's."""
     found = {}
-    for name, laps in timings.items():
-        seconds = median(total(lap) for lap in laps)
+    for name, turns in timings.items():
+        seconds = median(total(turn) for turn in turns)
         found[name] = {
             "steps_per_second": run.envs * run.rollout / seconds,
-            "over_none": median(ratios(laps, timings["none"])),
+            "over_none": median(ratios(turns, timings["none"])),
         }
         generator, memory, _ = name.partition("+")
         if memory:
-            found[name]["over_generator"] = median(ratios(laps, timings[generator]))
+            found[name]["over_generator"] = median(ratios(turns, timings[generator]))
     return found
 
 

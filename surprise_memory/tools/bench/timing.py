@@ -53,7 +53,7 @@ class Meter:
 
 
 class Timed(Protocol):
-    """Something whose laps can be timed."""
+    """Something that can be timed, lap by lap."""
 
     def lap(self) -> Seconds:
         """Seconds by part of one lap."""
@@ -116,9 +116,9 @@ class TimedPPO:
         if not self.floor:
             return float("nan")
         began = self.clock()
-        for times, products in self.floor:
+        for times, multiplications in self.floor:
             for _ in range(times):
-                for a, b, out in products:
+                for a, b, out in multiplications:
                     torch.mm(a, b, out=out)
         return self.clock() - began
 
