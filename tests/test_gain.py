@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import chunk_of
+from gymnasium import spaces
 from torch.linalg import vector_norm
 
 from surprise_memory import Bonus, BonusConfig, MemoryConfig, RNDConfig, UserError
@@ -159,3 +160,14 @@ def test_the_norm_of_what_remembering_leaves_uses_the_power_that_is_paid():
     raw, trace, _ = bonus(chunk_of(stream(0)[0]), bonus.start())
     left = vector_norm(bonus.model.memory.if_remembered(trace.u), dim=-1)
     assert torch.allclose(raw, trace.e - left**2, atol=1e-5)
+
+
+def test_two_parts_may_have_a_loss_of_one_name():
+    """ICM and NGU's episodic stage both train an inverse model: neither may hide the other's loss."""
+    bonus = Bonus("icm+episodic", (d,), B, action_space=spaces.Discrete(3))
+    chunk = chunk_of(stream(0)[0])
+    _, trace, _ = bonus(chunk, bonus.start())
+    losses = bonus.losses(trace, chunk.valid_rows())
+    assert {"surprise", "inverse", "episodic_inverse"} == losses.keys()
+    _, metrics, _ = bonus.train_on(chunk, bonus.start())
+    assert metrics["losses/inverse"] != metrics["losses/episodic_inverse"]

@@ -201,11 +201,12 @@ class BonusModel(nn.Module):
             u, losses = self.surprise.sequence_losses(
                 trace.inputs, sequences, rows, c.loss, rng, weight
             )
-        found = [losses, self.memory.losses(u, rows, trace.log, weight)]
+        found = {"surprise": losses}
+        found["memory"] = self.memory.losses(u, rows, trace.log, weight)
         for name, stage in self.stage_items():
             seen = trace.stages[name]
             flat = {key: column.flatten(0, 1) for key, column in seen.record.items()}
-            found.append(stage.losses(take(seen.inputs, rows), take(flat, rows), weight, rng))
+            found[name] = stage.losses(take(seen.inputs, rows), take(flat, rows), weight, rng)
         return merge(found)
 
     def update_obs_norm(self, chunk: Chunk) -> None:

@@ -70,13 +70,12 @@ def take(columns: Columns, rows: Tensor) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def merge(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """All losses in one table; two of one name would hide each other."""
+def merge(found: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The losses of all parts in one table. Where two have one name, the later goes by its part's."""
     losses: dict[str, Tensor] = {}
-    for more in found:
-        twice = losses.keys() & more.keys()
-        if twice:
-            name = twice.pop()
-            raise ValueError(f"Two parts of this bonus have a loss named '{name}': rename one.")
-        losses |= more
+    for part, more in found.items():
+        for name, loss in more.items():
+            if name in losses:
+                name = f"{part}_{name}"
+            losses[name] = loss
     return losses
