@@ -163,7 +163,7 @@ def test_the_norm_of_what_remembering_leaves_uses_the_power_that_is_paid():
 
 
 def test_two_parts_may_have_a_loss_of_one_name():
-    """ICM and NGU's episodic stage both train an inverse model: neither may hide the other's loss."""
+    """ICM and the episodic stage both train an inverse model: neither loss may hide the other."""
     bonus = Bonus("icm+episodic", (d,), B, action_space=spaces.Discrete(3))
     chunk = chunk_of(stream(0)[0])
     _, trace, _ = bonus(chunk, bonus.start())

@@ -71,7 +71,7 @@ def take(columns: Columns, rows: Tensor) -> Columns:
 
 
 def merge(found: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The losses of all parts in one table. Where two have one name, the later goes by its part's."""
+    """The losses of all parts in one table; of two with one name, the later gets its part's too."""
     losses: dict[str, Tensor] = {}
     for part, more in found.items():
         for name, loss in more.items():
