@@ -115,6 +115,11 @@ def test_multiplications_by_hand():
     ]
 
 
+@pytest.mark.parametrize("method", ["ngu", "rnd+expect", "rnd+counts", "icm"])
+def test_methods_with_other_networks_have_no_floor(method):
+    assert jobs_of(method) == []
+
+
 def test_what_is_not_trained_is_not_counted():
     # The authors' code: Q stays random, there is no V, and nothing flows from W into the read-out.
     q, *w = matmul_floor.memory_layers(
