@@ -47,6 +47,12 @@ def test_the_highest_of_each_cell_keeps_its_direction():
     assert best == {(1, 1): (2.0, 3), (2, 1): (-1.0, 1)}
 
 
+def trace_of(u, inputs):
+    """A trace whose vectors are all u (T, B, n)."""
+    e = u[..., 0]
+    return Trace(u=u, q=u, v=u, e=e, unfiltered=e, inputs=inputs, log=None, stages={})
+
+
 class Sees:
     """A bonus that pays 1 for a key in view, and nothing the second time."""
 
@@ -60,7 +66,7 @@ class Sees:
         key = torch.as_tensor(events(chunk.next_obs[:, 0].numpy())["key in view"])
         again = key & (key.cumsum(0) > 1)
         paid = (key & ~(again & (not self.forgets))).float()[:, None]
-        return paid, Trace(*[paid[..., None]] * 3, paid, {}, {}, None), carry
+        return paid, trace_of(paid[..., None], {}), carry
 
 
 def test_the_key_seen_twice_pays_less_where_it_is_remembered():
@@ -75,14 +81,12 @@ def test_the_key_seen_twice_pays_less_where_it_is_remembered():
 
 def test_variances_by_hand():
     u = torch.tensor([[0.0, 0.0], [2.0, 4.0]])[:, None]  # variances 1 and 4
-    trace = Trace(
-        u, u, u, u[..., 0], {"target": torch.tensor([[0.0, 0.0], [4.0, 2.0]])}, {}, None
-    )  # 4 and 1
+    trace = trace_of(u, {"target": torch.tensor([[0.0, 0.0], [4.0, 2.0]])})  # 4 and 1
     assert figures.variances(trace) == pytest.approx(
         {"dimensions": 2, "share where var u <= var x": 0.5, "sum of var u / sum of var x": 1.0}
     )
     with pytest.raises(UserError, match="does not keep"):
-        figures.variances(Trace(u, u, u, u[..., 0], {}, {}, None))
+        figures.variances(trace_of(u, {}))
 
 
 @pytest.mark.parametrize("method", ["rnd+sm", "icm", "lwm"])

@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def memory(self) -> str:
-        """The second part of the method: 'sm' of 'rnd+sm', empty for a generator alone."""
+        """What follows the generator: 'sm' of 'rnd+sm', 'sm+expect', empty for a generator alone."""
         return self.method.partition("+")[2]
 
 

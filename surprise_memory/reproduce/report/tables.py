@@ -77,7 +77,7 @@ def counterpart(entry: Entry) -> str:
 
     Empty where more than the memory differs between the two.
     """
-    if not entry.memory:
+    if not entry.memory or "+" in entry.memory:  # no memory, or stages behind it
         return ""
     for name, _ in entry.options:
         if not name.startswith("bonus.memory"):
