@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def memory(self) -> str:
-        """What follows the generator: 'sm' of 'rnd+sm', 'sm+expect', empty for a generator alone."""
+        """What follows the generator: 'sm' of 'rnd+sm', 'sm+expect'; empty if nothing does."""
         return self.method.partition("+")[2]
 
 
