@@ -72,7 +72,7 @@ class VecEnv:
 
     def render(self) -> Array:
         """The first environment as an image (H, W, 3). It must be made with `render=True`."""
-        raise UserError(f"{type(self).__name__} environments cannot be drawn.")
+        raise UserError(f"{type(self).__name__} environments cannot be drawn: write `render`.")
 
     def close(self) -> None:
         """Release threads and processes."""

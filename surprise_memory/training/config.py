@@ -110,7 +110,7 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
     nested = {}
     for name, value in values.items():
         if name not in known:
-            cure = "use the version named in versions.txt"
+            cure = "use the version named in versions.txt, or the script that registers the part"
             raise UserError(
                 f"config.json has the option '{name}', which this version does not know: {cure}."
             )
