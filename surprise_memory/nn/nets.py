@@ -124,3 +124,10 @@ def encoder(shape: tuple[int, ...], hidden: list[int], n: int, activation: Activ
         net, width = conv(shape, nn.LeakyReLU)
         return nn.Sequential(net, orthogonal(nn.Linear(width, n)))
     return mlp([*shape, *hidden, n], activation)
+
+
+def flat(shape: tuple[int, ...], width: int) -> tuple[nn.Module, int]:
+    """What makes observations (K, *shape) flat, and how wide: vectors pass, images are encoded."""
+    if not is_image(shape):
+        return nn.Identity(), shape[0]
+    return nn.Sequential(encoder(shape, [], width, nn.LeakyReLU), nn.ReLU()), width

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from surprise_memory.errors import require
 from surprise_memory.nn.actions import Actions
-from surprise_memory.nn.nets import encoder, in_pieces, is_image, mlp, weighted_mean
+from surprise_memory.nn.nets import flat, in_pieces, mlp, weighted_mean
 from surprise_memory.stages.base import Columns, Stage, Steps
 
 WIDTH = 128
@@ -37,11 +37,7 @@ class Expect(Stage):
         super().__init__()
         require(config.lr > 0, "expect.lr", config.lr, "above 0")
         self.lr = config.lr
-        self.encoder: nn.Module = nn.Identity()
-        width = shape[0]
-        if is_image(shape):
-            self.encoder = nn.Sequential(encoder(shape, [], WIDTH, nn.LeakyReLU), nn.ReLU())
-            width = WIDTH
+        self.encoder, width = flat(shape, WIDTH)
         self.net = mlp([width + actions.width, WIDTH, WIDTH, 1], nn.ReLU)
 
     def expected(self, inputs: Columns) -> Tensor:

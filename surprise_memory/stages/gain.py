@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import require
-from surprise_memory.nn.nets import encoder, in_pieces, is_image, mlp, weighted_mean
+from surprise_memory.nn.nets import flat, in_pieces, mlp, weighted_mean
 from surprise_memory.stages.base import Columns, Stage, Steps
 
 WIDTH = 128
@@ -64,11 +64,7 @@ class Gate(Stage):
         require(config.lr > 0, "gate.lr", config.lr, "above 0")
         self.config = config
         self.lr = config.lr
-        self.encoder: nn.Module = nn.Identity()
-        width = shape[0]
-        if is_image(shape):
-            self.encoder = nn.Sequential(encoder(shape, [], WIDTH, nn.LeakyReLU), nn.ReLU())
-            width = WIDTH
+        self.encoder, width = flat(shape, WIDTH)
         self.net = mlp([width, WIDTH, WIDTH, 1], nn.ReLU)
         output = self.net[-1]
         assert isinstance(output, nn.Linear)
