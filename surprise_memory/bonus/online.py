@@ -13,8 +13,6 @@ from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError
 from surprise_memory.types import Chunk, rebuild
 
-WARMUP_UPDATES = 2  # before `step` pays: one learns what is ordinary, one finds the reward's scale
-
 
 class Bonus(RolloutTrainer):
     """An intrinsic reward in five lines. Everything that lasts is in `state_dict()`.
@@ -49,8 +47,8 @@ class Bonus(RolloutTrainer):
     def step(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any = None) -> Tensor:
         """The reward (B,) of one vector step.
 
-        `next_obs` is the true successor, also where `done` is True. Nothing is paid before the
-        second `update`: the first is a warm-up, the second finds the reward's scale. With
+        `next_obs` is the true successor, also where `done` is True. Nothing is paid at first: one
+        `update` learns what is ordinary, the next 4,096 steps find the reward's scale. With
         Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
         """
         if self.steps.empty:
@@ -58,7 +56,7 @@ class Bonus(RolloutTrainer):
         row = self.steps.add(obs, action, next_obs, done, valid)
         raw, _, self.steps.carry = self(row, self.steps.carry)
         reward = self.reward(raw[0])
-        if self.updates < WARMUP_UPDATES:
+        if not self.scaler.settled:
             return torch.zeros_like(reward)
         return reward
 

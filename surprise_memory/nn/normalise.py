@@ -9,6 +9,10 @@ from torch import Tensor, nn
 from surprise_memory.errors import require
 from surprise_memory.nn.returns import discounted_filter
 
+LEVEL_STEPS = 4096  # newest steps that say how large a reward is
+LEAST_SPREAD = 0.25  # of the intrinsic return, in its mean: what hardly varies is not blown up
+MOST = 10.0  # paid for one step; a usual return is about 1
+
 
 class RunningMoments(nn.Module):
     """Mean and variance of everything seen, merged batch by batch without loss (Chan et al.)."""
@@ -17,12 +21,18 @@ class RunningMoments(nn.Module):
     var: Tensor
     count: Tensor
 
-    def __init__(self, shape: tuple[int, ...] = (), momentum: float | None = None) -> None:
-        """`momentum` caps the past's weight at momentum / (1 - momentum) batches."""
+    def __init__(
+        self, shape: tuple[int, ...] = (), momentum: float | None = None, least: int = 1
+    ) -> None:
+        """`momentum` caps the past's weight at momentum / (1 - momentum) batches.
+
+        A batch below `least` rows counts as that many there.
+        """
         super().__init__()
         allowed = "between 0 and 1, or None for all of the past"
         require(momentum is None or 0 < momentum < 1, "scale_momentum", momentum, allowed)
         self.momentum = momentum
+        self.least = least
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
         self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))  # as in the RND code
@@ -36,7 +46,8 @@ class RunningMoments(nn.Module):
         size = batch.shape[0]
         past = self.count
         if self.momentum is not None:
-            past = past.clamp(max=size * self.momentum / (1 - self.momentum))
+            batch_size = max(size, self.least)
+            past = past.clamp(max=batch_size * self.momentum / (1 - self.momentum))
         total = past + size
         delta = batch.mean(0) - self.mean
         spread = self.var * past + batch.var(0, correction=0) * size
@@ -88,27 +99,49 @@ class RewardScaler(nn.Module):
     """Divide by the running std of the discounted intrinsic return.
 
     Appendix C of the paper, after Burda et al. (2018). The return is filtered forward in time, per
-    environment. It is never reset: not at episode ends, not between rollouts. No mean is subtracted
-    and nothing is clipped.
+    environment. It is never reset: not at episode ends, not between rollouts. No mean is subtracted.
+
+    Surprises shrink while the networks learn, at first tenfold from one rollout to the next. A
+    return that adds up rewards of different sizes spreads by that decline alone. With a `momentum`
+    the returns are therefore measured in units of `level`, the mean size of the newest rewards, and
+    the divisor is their std times the level. Without one, the level stays 1: as in the paper.
     """
 
     filtered: Tensor
+    level: Tensor
+    seen: Tensor
 
     def __init__(self, num_envs: int, gamma: float, momentum: float | None = None) -> None:
         super().__init__()
         require(0 <= gamma < 1, "gamma", gamma, "in [0, 1)")
         self.gamma = gamma
-        self.moments = RunningMoments(momentum=momentum)
+        self.moments = RunningMoments(momentum=momentum, least=LEVEL_STEPS)
         self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64))
+        self.register_buffer("level", torch.ones((), dtype=torch.float64))
+        self.register_buffer("seen", torch.tensor(0))  # steps that the level is the mean of
 
     @property
     def std(self) -> Tensor:
         """The divisor: scalar, float64."""
-        return (self.moments.var + 1e-8).sqrt()
+        mean_return = 1 / (1 - self.gamma)  # of rewards whose mean is 1
+        spread = (self.moments.var + 1e-8).sqrt()
+        if self.moments.momentum is None:
+            return spread
+        return self.level * spread.clamp(min=LEAST_SPREAD * mean_return)
+
+    @property
+    def settled(self) -> bool:
+        """Whether enough steps were taken in for the divisor to mean anything."""
+        return bool(self.moments.count >= LEVEL_STEPS)
 
     def forward(self, reward: Tensor) -> Tensor:
-        """Scale rewards of any shape with the statistics as they are."""
-        return (reward.double() / self.std).float()
+        """Scale rewards of any shape with the statistics as they are.
+
+        Nothing is paid before a reward above zero was taken in: its size means nothing yet.
+        """
+        if self.level == 0:
+            return torch.zeros_like(reward, dtype=torch.float32)
+        return (reward.double() / self.std).clamp(-MOST, MOST).float()
 
     @torch.no_grad()
     def update(self, reward: Tensor, valid: Tensor, warmup: bool = False) -> None:
@@ -117,10 +150,30 @@ class RewardScaler(nn.Module):
         A warm-up fills the filter and leaves the statistics alone. Otherwise its climb from zero,
         about a hundred steps, would be most of the spread that is ever measured.
         """
-        returns, last = discounted_filter(reward.double(), self.filtered, valid, self.gamma)
+        if self.moments.momentum is not None:
+            self._follow_level(reward[valid].double(), warmup)
+        if self.level == 0:
+            return
+        returns, last = discounted_filter(
+            reward.double() / self.level, self.filtered, valid, self.gamma
+        )
         self.filtered.copy_(last)
         if not warmup:
             self.moments.update(returns[valid])
+
+    def _follow_level(self, reward: Tensor, warmup: bool) -> None:
+        """The mean size of the newest rewards, (K,) and earlier ones if those are few.
+
+        Those of a warm-up, from untrained networks, count only until there are others.
+        """
+        if not len(reward):
+            return
+        past = self.seen.clamp(max=max(0, LEVEL_STEPS - len(reward)))
+        level = (self.level * past + reward.abs().sum()) / (past + len(reward))
+        self.level.copy_(level)
+        self.seen.copy_(past + len(reward))
+        if warmup:
+            self.seen.zero_()
 
 
 class Standardiser(nn.Module):

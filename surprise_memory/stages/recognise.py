@@ -1,15 +1,16 @@
 """Pay only for what resembles something seen before: noise resembles nothing, not even other noise.
 
-A reservoir holds observations of the last rollouts. For each new one, d_min is the distance to the
-nearest of them and d_mean the mean distance to all of them, and
+A reservoir holds observations of the last rollouts. For each new one, d_1 is the distance to the
+nearest of them, d_k the distance within which an eighth of them lie, d_mean the mean distance, and
 
-    rho = 1 - d_min / d_mean
+    rho = 1 - d_1 / d_mean        local rho = 1 - d_1 / d_k
 
-says how well it is recognised. A sight that recurs has a near neighbour, so rho is close to 1. A
-rare or first sight of something real still resembles other sights: 0.4 to 0.7 on MiniGrid.
-Independent noise in many dimensions is about as far from its nearest neighbour as from everything
-else: 0.1. The reward is multiplied by sigmoid((rho - threshold) / temperature). Nothing has to be
-learnt, so noise does not pay at the start either.
+say how well it is recognised. A sight that recurs has a near neighbour: both are close to 1. A rare
+or first sight of something real still resembles some sights more than others. Independent noise in
+many dimensions is about equally far from everything. Each rho alone can be wrong: grey noise is
+nearer to noise than to real images, and a new thing before a usual background is equally far from
+an eighth of all sights. A sight is paid that either of them recognises. Nothing has to be learnt,
+so noise does not pay at the start either.
 
 Not resisted: noise that repeats itself (a TV with a few channels, or one that replays real frames)
 is recognised. It is the memory's business to find a repeat less novel.
@@ -24,8 +25,11 @@ from surprise_memory.errors import require
 from surprise_memory.stages.base import Columns, Stage, Steps
 
 GOLDEN = 0.6180339887498949  # its multiples modulo 1 spread evenly, however many there are
-PROJECTED = 128  # numbers that stand for an observation of more than twice as many
+PROJECTED = 1024  # numbers that stand for an observation of more than twice as many
 QUANTILE = 0.9  # of rho in a rollout: what is recognised well here
+NEIGHBOURS = 0.125  # share of the reservoir that d_k spans
+SAMPLE = 256  # points that d_k is estimated from: sorting all of them takes long
+SAME = 0.1  # of the mean distance: closer than this, distances say nothing
 
 
 @dataclass(frozen=True)
@@ -36,18 +40,20 @@ class RecogniseConfig:
     """Past observations that new ones are compared with."""
     turnover: float = 0.125
     """Share of the reservoir that each rollout replaces."""
-    threshold: float = 0.3
-    """rho at which half is paid, as a share of rho's running 90 % quantile."""
+    threshold: float = 0.45
+    """rho at which half is paid, as a share of its running 90 % quantile."""
+    local_threshold: float = 0.25
+    """The same for the local rho."""
     temperature: float = 0.02
-    """Width of the threshold, in rho."""
+    """Width of both thresholds."""
 
 
 class Recognise(Stage):
-    """reward * sigmoid((rho - threshold) / temperature)."""
+    """reward * sigmoid((rho - threshold) / temperature), with the rho that is further above."""
 
     uses = ("next_obs",)
     filters = True
-    logged = ("rho", "recognised")
+    logged = ("rho", "local_rho", "recognised")
 
     points: Tensor
     filled: Tensor
@@ -60,7 +66,9 @@ class Recognise(Stage):
         self.config = config
         require(c.reservoir >= 2, "recognise.reservoir", c.reservoir, "at least 2")
         require(0 < c.turnover <= 1, "recognise.turnover", c.turnover, "above 0 and at most 1")
-        require(0 < c.threshold < 1, "recognise.threshold", c.threshold, "between 0 and 1")
+        for name in ("threshold", "local_threshold"):
+            value = getattr(c, name)
+            require(0 < value < 1, f"recognise.{name}", value, "between 0 and 1")
         require(c.temperature > 0, "recognise.temperature", c.temperature, "above 0")
         size = torch.Size(shape).numel()
         width = size
@@ -73,7 +81,7 @@ class Recognise(Stage):
         self.register_buffer("points", torch.zeros(c.reservoir, width))
         self.register_buffer("filled", torch.tensor(0))
         self.register_buffer("added", torch.tensor(0))  # rollouts
-        self.register_buffer("usual", torch.tensor(1.0))  # rho of what is well recognised
+        self.register_buffer("usual", torch.ones(2))  # both rho of what is well recognised
 
     @torch.no_grad()
     def prepare(self, seen: Columns) -> Columns:
@@ -90,13 +98,18 @@ class Recognise(Stage):
     ) -> tuple[Tensor, Columns, None]:
         """Full pay for what is recognised, next to none for what is not."""
         c = self.config
-        point = inputs["point"].unflatten(0, reward.shape)
         known = self.points[: int(self.filled)]
-        rho = torch.ones_like(reward)
+        rho = torch.ones(len(inputs["point"]), 2)
         if len(known):  # before the first rollout nothing can be recognised
-            rho = recognised(inputs["point"], known).unflatten(0, reward.shape)
-        share = torch.sigmoid((rho - c.threshold * self.usual) / c.temperature)
-        record = {"point": point, "rho": rho, "recognised": share}
+            rho = recognised(inputs["point"], known)
+        above = rho / self.usual.clamp(min=1e-3) - torch.tensor([c.threshold, c.local_threshold])
+        share = torch.sigmoid(above.amax(1) / c.temperature).unflatten(0, reward.shape)
+        record = {
+            "point": inputs["point"].unflatten(0, reward.shape),
+            "rho": rho[:, 0].unflatten(0, reward.shape),
+            "local_rho": rho[:, 1].unflatten(0, reward.shape),
+            "recognised": share,
+        }
         return reward * share, record, None
 
     @torch.no_grad()
@@ -113,15 +126,22 @@ class Recognise(Stage):
         self.points[place] = chosen
         self.filled.copy_(torch.clamp(self.filled + number, max=size))
         if self.added > 0:  # before, nothing was compared
-            now = record["rho"][valid].quantile(QUANTILE)
-            self.usual.lerp_(now, 0.1)
+            both = torch.stack([record["rho"][valid], record["local_rho"][valid]])
+            self.usual.lerp_(both.quantile(QUANTILE, dim=1), 0.1)
         self.added += 1
 
 
 def recognised(point: Tensor, known: Tensor, block: int = 2048) -> Tensor:
-    """The rho (K,) of points (K, d) among known ones (R, d): 1 - nearest / mean distance."""
+    """rho and local rho (K, 2) of points (K, d) among known ones (R, d)."""
+    step = max(1, len(known) // SAMPLE)
+    k = max(1, int(NEIGHBOURS * len(known[::step])))
     found = []
     for some in point.split(block):
         distance = torch.cdist(some, known)
-        found.append(1 - distance.amin(1) / distance.mean(1).clamp(min=1e-8))
+        nearest = distance.amin(1)
+        mean = distance.mean(1).clamp(min=1e-8)
+        around = distance[:, ::step].kthvalue(k, dim=1).values
+        # The usual sights fill a whole neighbourhood: both distances are zero there.
+        around = torch.maximum(around, SAME * mean)
+        found.append(torch.stack([1 - nearest / mean, 1 - nearest / around], 1))
     return torch.cat(found)
