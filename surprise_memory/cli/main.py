@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ def parse_run(
 ) -> tuple[RunConfig, Options]:
     """ENV and the options of a run, defaults from its preset, and some options more."""
     env = argv[0] if argv and not argv[0].startswith("-") else _peek(argv, "--env") or NOWHERE
-    preset = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")
+    named = _peek(argv, "--preset")
+    preset = choose(PRESETS, "default" if named is None else named, "preset")
     default = with_part_options(preset(env))
     argv = [
         part
@@ -186,12 +188,29 @@ def main(argv: list[str] | None = None) -> int:
             print_commands()
         else:
             run_command(argv[0], argv[1:])
-    except UserError as error:
-        print(f"surprise-memory: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt as stopped:
         print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # such as `surprise-memory envs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
         return 0
+    except Exception as error:
+        sentence = explain(error)
+        if not sentence:
+            raise
+        print(f"surprise-memory: {sentence}", file=sys.stderr)
+        return 2
     return 0
+
+
+def explain(error: Exception) -> str:
+    """What to say of an error that the user can do something about; empty for a bug."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror or error}{where}."
+    # torch has no error of its own for this
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"Not enough memory: choose fewer environments or smaller sizes. {error}"
+    return ""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_between
 from surprise_memory.stages.base import Columns, Stage, Steps
 
 GOLDEN = 0.6180339887498949  # its multiples modulo 1 spread evenly, however many there are
@@ -58,7 +58,7 @@ class Recognise(Stage):
         super().__init__()
         c = config
         self.config = config
-        require(c.reservoir >= 2, "recognise.reservoir", c.reservoir, "at least 2")
+        require_between("recognise.reservoir", c.reservoir, 2, 1_000_000)
         require(0 < c.turnover <= 1, "recognise.turnover", c.turnover, "above 0 and at most 1")
         require(0 < c.threshold < 1, "recognise.threshold", c.threshold, "between 0 and 1")
         require(c.temperature > 0, "recognise.temperature", c.temperature, "above 0")
