@@ -102,6 +102,9 @@ def need(module: str, extra: str, package: str | None = None) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         name = package or module.partition(".")[0]
-        raise UserError(
-            f"{name} is not installed: pip install 'surprise-memory[{extra}]'."
-        ) from error
+        raise UserError(f"{name} is not installed: {how_to_install(extra)}.") from error
+
+
+def how_to_install(extra: str) -> str:
+    """The command that brings an extra, for the package and for a clone of its repository."""
+    return f"pip install 'surprise-memory[{extra}]', or in a clone pip install -e '.[{extra}]'"

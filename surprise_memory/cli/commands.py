@@ -167,6 +167,7 @@ def play_command(
     path = Path(env.replace("/", "-") + ".mp4")
     if run is not None:
         config, where = load(run)
+        episode.check_fits(env, config)
         agent, bonus = episode.trained(config, where, seed)
         path = where.path / "play.mp4"
     chunk, frames = episode.play(env, agent, seed, steps, bonus)

@@ -3,13 +3,13 @@
 The same numbers go to TensorBoard.
 """
 
+import sys
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from surprise_memory.bonus.model import IDLE_CORRELATION
-from surprise_memory.errors import need
+from surprise_memory.errors import how_to_install, need
 from surprise_memory.training.rundir import RunDir
 
 PATIENCE = 50  # rollouts with an idle memory before a warning
@@ -54,7 +54,8 @@ class Progress:
         self.spoke = time.monotonic()
         self.idle_rollouts = 0  # in a row
         self.warned = False
-        self.tensorboard = tensorboard(out.path)
+        self.tensorboard: Any = None
+        self.make_writer = summary_writer()  # None without TensorBoard
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -77,10 +78,25 @@ class Progress:
             self.spoke = time.monotonic()
             self._print(row)
         self._warn(row)
+        self._write(row)
+
+    def log_score(self, mean: float, step: int) -> None:
+        """Write the evaluation's mean return for TensorBoard."""
+        self._write({"step": step, "charts/eval_return": mean})
+
+    def _write(self, row: dict[str, Any]) -> None:
+        """One row for TensorBoard.
+
+        What a killed process wrote at this step and later is to be forgotten: the run goes on from
+        its checkpoint.
+        """
+        step = row["step"]
+        if self.make_writer and not self.tensorboard:
+            self.tensorboard = self.make_writer(str(self.out.path), purge_step=step)
         if self.tensorboard:
             for name, value in row.items():
                 if name != "step":
-                    self.tensorboard.add_scalar(name, value, row["step"])
+                    self.tensorboard.add_scalar(name, value, step)
 
     def _print(self, row: dict[str, Any]) -> None:
         """One plain line, for logs."""
@@ -106,10 +122,15 @@ class Progress:
             )
 
 
-def tensorboard(path: Path) -> Any:
-    """A SummaryWriter, or None without TensorBoard: metrics.jsonl has the same numbers."""
+def summary_writer() -> Any:
+    """TensorBoard's SummaryWriter, or None and a sentence without TensorBoard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
+        print(
+            f"TensorBoard is not installed ({how_to_install('cli')}): "
+            "the metrics go to metrics.jsonl alone.",
+            file=sys.stderr,
+        )
         return None
-    return SummaryWriter(str(path))
+    return SummaryWriter
