@@ -15,7 +15,7 @@ from surprise_memory.training.checkpoint import restore
 from surprise_memory.training.config import RunConfig, from_dict, run_type, with_part_options
 from surprise_memory.training.loop import build, write_eval
 from surprise_memory.training.presets import PRESETS
-from surprise_memory.training.progress import rich_console
+from surprise_memory.training.progress import rich_console, status
 from surprise_memory.training.rundir import RunDir, flatten
 
 
@@ -121,8 +121,8 @@ def bench_command(
     elif all:
         measure, show = bench.bench_all, bench.print_all
     console = rich_console()
-    with console.status("measuring") as status:
-        result = measure(run, rollouts, lambda what, share: status.update(f"{what} {share:.0%}"))
+    with status("measuring") as progress:
+        result = measure(run, rollouts, progress)
     show(result, console)
 
 

@@ -15,7 +15,7 @@ from surprise_memory.cli.options import parse_run
 from surprise_memory.errors import UserError, choose
 from surprise_memory.files import read_json, write_json
 from surprise_memory.training.loop import train
-from surprise_memory.training.progress import Progress, rich_console
+from surprise_memory.training.progress import Progress, rich_console, status
 from surprise_memory.training.rundir import RunDir
 
 
@@ -65,11 +65,7 @@ def doctor_command(argv: list[str]) -> None:
 
     run, how = parse_run(argv, "doctor", doctor_command.__doc__ or "", Examination())
     console = rich_console()
-    with console.status("examining") as status:
-
-        def progress(what: str, share: float) -> None:
-            status.update(f"{what} {share:.0%}")
-
+    with status("examining") as progress:
         diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
     doctor.print_diagnosis(diagnosis, console)
     how.out.mkdir(parents=True, exist_ok=True)

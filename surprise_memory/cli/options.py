@@ -47,7 +47,6 @@ def parse_run(
     default = with_part_options(preset(env))
     if set(HELP) & set(argv):
         default = without_groups(default)
-        about = f"{about} {MORE}"
     argv = ["--help" if word == ALL else word for word in argv]
     flat = tyro.conf.arg(name="")
     kind = dataclasses.make_dataclass(
@@ -58,7 +57,7 @@ def parse_run(
         default=kind(default, more),
         args=with_numbers(argv),
         prog=f"surprise-memory {command} ENV",
-        description=about,
+        description=f"{about} {MORE}",
     )
     if words.run.env == NOWHERE:
         raise UserError(

@@ -5,6 +5,8 @@ The same numbers go to TensorBoard.
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +21,29 @@ SILENCE = 15  # seconds between two plain lines
 def rich_console() -> Any:
     """Rich's console, or how to get it."""
     return need("rich.console", extra="cli").Console()
+
+
+@contextmanager
+def status(title: str) -> Iterator[Callable[[str, float], None]]:
+    """Show what a long command is at, called with words and the share that is done.
+
+    A live line in a terminal; elsewhere a line on standard error for each quarter.
+    """
+    console = rich_console()
+    if console.is_terminal:
+        with console.status(title) as shown:
+            yield lambda what, share: shown.update(f"{what} {share:.0%}")
+        return
+    told = -1
+
+    def tell(what: str, share: float) -> None:
+        nonlocal told
+        quarter = int(4 * share)
+        if quarter > told:
+            told = quarter
+            print(f"{title}: {25 * quarter} % ({what})", file=sys.stderr, flush=True)
+
+    yield tell
 
 
 def line(row: dict[str, Any]) -> str:
