@@ -8,7 +8,7 @@ import tyro
 
 from surprise_memory.bonus.methods import methods
 from surprise_memory.envs import list_envs
-from surprise_memory.errors import UserError, choose, require
+from surprise_memory.errors import UserError, choose, require, require_between
 from surprise_memory.files import read_json, write_json
 from surprise_memory.stages import STAGES
 from surprise_memory.training.checkpoint import restore
@@ -33,7 +33,19 @@ def load(path: Path) -> tuple[RunConfig, RunDir]:
         raise UserError(
             f"{path} is not a run directory (it has no config.json): name one that `train` made."
         )
-    return from_dict(run_type(), read_json(out.config)), out
+    values = read_json(out.config)
+    try:
+        return from_dict(run_type(), values), out
+    except (AttributeError, TypeError) as error:  # a list, a number, an option that is missing
+        raise UserError(
+            f"{out.config} is damaged: it does not hold the options of a run. "
+            "Replace it by an intact copy."
+        ) from error
+
+
+def check_seed(seed: int) -> None:
+    """Refuse an episode's seed that no environment takes."""
+    require_between("seed", seed, 0, 2**31 - 1)
 
 
 def setting(run: RunConfig) -> str:
@@ -62,7 +74,7 @@ def eval_command(
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of sampling one.
     """
-    require(episodes >= 1, "episodes", episodes, "at least 1")
+    require_between("episodes", episodes, 1, 1_000_000)
     config, out = load(run)
     env, agent, bonus = build(config)
     env.close()
@@ -135,6 +147,7 @@ def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
     """
     from surprise_memory.tools.run_figures import draw_run
 
+    check_seed(seed)
     config, out = load(run)
     print(draw_run(config, out, seed))
 
@@ -161,7 +174,9 @@ def play_command(
     """
     from surprise_memory.tools import episode, video
 
-    require(steps >= 1 and fps >= 1, "steps, fps", (steps, fps), "at least 1")
+    require_between("steps", steps, 1, 1_000_000)
+    require_between("fps", fps, 1, 1_000)
+    check_seed(seed)
     agent = None
     bonus = None
     path = Path(env.replace("/", "-") + ".mp4")
@@ -203,12 +218,10 @@ def mnir_command(
 
     from surprise_memory.tools import bars, episode, mnir
 
-    require(
-        len(runs) >= 1 and episodes >= 1 and longest >= 1,
-        "runs, episodes, longest",
-        (len(runs), episodes, longest),
-        "at least 1",
-    )
+    require(len(runs) >= 1, "runs", len(runs), "at least 1")
+    require_between("episodes", episodes, 1, 65_536)
+    require_between("longest", longest, 1, 1_000_000)
+    check_seed(seed)
     found: dict[str, list[dict[str, float]]] = {}
     loaded = [load(run) for run in runs]
     worlds = sorted({config.env for config, _ in loaded})
@@ -246,6 +259,7 @@ def inspect_command(
     """
     from surprise_memory.tools import episode, paper_figures
 
+    check_seed(seed)
     config, where = load(run)
     _, bonus = episode.trained(config, where, seed)
     if bonus is None:

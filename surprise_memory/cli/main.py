@@ -64,11 +64,11 @@ def doctor_command(argv: list[str]) -> None:
     from surprise_memory.tools import doctor
 
     run, how = parse_run(argv, "doctor", doctor_command.__doc__ or "", Examination())
+    how.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     console = rich_console()
     with status("examining") as progress:
         diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
     doctor.print_diagnosis(diagnosis, console)
-    how.out.mkdir(parents=True, exist_ok=True)
     write_json(how.out / "doctor.json", dataclasses.asdict(diagnosis), allow_nan=False)
     picture = how.out / "doctor.png"
     doctor.plot_diagnosis(diagnosis, picture)
