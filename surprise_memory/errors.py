@@ -63,11 +63,15 @@ def check_options(config: Any, prefix: str = "") -> None:
 
     `config` is a dataclass. All options inside are checked too, also those of registered parts.
     """
-    hints = typing.get_type_hints(type(config))
+    try:
+        hints = typing.get_type_hints(type(config))
+    except NameError:  # they name what only another file knows
+        hints = {}
     for field in dataclasses.fields(config):
         name = prefix + field.name
         value = getattr(config, field.name)
-        kinds = typing.get_args(hints[field.name]) or (hints[field.name],)
+        hint = hints.get(field.name, type(value))
+        kinds = typing.get_args(hint) or (hint,)
         if dataclasses.is_dataclass(value):
             check_options(value, name + ".")
         elif value is not None or type(None) not in kinds:

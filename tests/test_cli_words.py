@@ -158,7 +158,7 @@ def test_a_damaged_config_is_named(capsys, runs, tmp_path, content):
     run = shutil.copytree(runs / TOY, tmp_path / "run")
     (run / "config.json").write_text(content)
     for words in (["eval"], ["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
-        assert str(run / "config.json") in refused(capsys, *words, run)
+        assert "config.json" in refused(capsys, *words, run)
 
 
 def test_a_run_that_is_none_is_one_sentence(capsys, tmp_path):

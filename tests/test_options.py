@@ -18,7 +18,6 @@ from surprise_memory.errors import UserError, check_options
 from surprise_memory.registry import OPTIONS
 from surprise_memory.reproduce.cells import with_options
 from surprise_memory.stages import STAGES
-from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.loop import build
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import flatten
@@ -28,21 +27,10 @@ FLOATS = [name for name, value in DEFAULTS.items() if isinstance(value, float)]
 WHOLE = [name for name, value in DEFAULTS.items() if type(value) is int]
 
 
-def with_value(name, value):
-    """A run's config.json with one option changed."""
-    values = dataclasses.asdict(PRESETS["debug"](TOY))
-    *groups, last = name.split(".")
-    inner = values
-    for group in groups:
-        inner = inner[group]
-    inner[last] = value
-    return values
-
-
 def must_refuse(name, value):
     """One sentence that names the option and the value."""
     with pytest.raises(UserError) as error:
-        from_dict(RunConfig, with_value(name, value))
+        with_options(PRESETS["debug"](TOY), {name: value})
     assert f"{name} = {value!r} is not possible: it must be " in str(error.value)
 
 
@@ -62,7 +50,7 @@ def test_no_whole_number_takes_fractions_or_overflows(name):
 def test_words_flags_and_groups_have_their_kind():
     for name, value in (("method", 3), ("ppo.episodic_intrinsic", "no"), ("bonus.rnd", None)):
         with pytest.raises(UserError, match=f"{name} = "):
-            from_dict(RunConfig, with_value(name, value))
+            with_options(PRESETS["debug"](TOY), {name: value})
 
 
 def test_numbers_of_numpy_are_numbers():
@@ -87,6 +75,13 @@ class Mine:
     """The options of a part from outside."""
 
     deep: Deep = field(default_factory=Deep)
+
+
+def test_kinds_that_only_another_file_knows_are_taken_from_the_values():
+    hidden = dataclasses.make_dataclass("Hidden", [("x", "NoSuchName", 1.0)])
+    with pytest.raises(UserError, match="x = nan"):
+        check_options(hidden(math.nan))
+    check_options(hidden(0.5))
 
 
 def test_options_of_registered_parts_are_checked_too(capsys):
@@ -155,7 +150,7 @@ def test_sizes_are_refused_before_memory_is_asked_for(name, value):
     method = METHODS.get(part, "rnd+sm")
     if name.startswith("dqn."):
         method = "lwm"
-    run = from_dict(RunConfig, with_value("method", method))
+    run = with_options(PRESETS["debug"](TOY), {"method": method})
     with pytest.raises(UserError, match=f"{name.split('.')[-1]}.* = "):
         build(with_options(run, {name: value}))
 
