@@ -2,6 +2,8 @@
 
 import sys
 
+from surprise_memory.errors import how_to_install
+
 
 def main() -> int:
     """The command line, or how to get it."""
@@ -10,10 +12,8 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("tyro", "rich"):
             raise
-        print(
-            f"surprise-memory: {error.name} is not installed: pip install 'surprise-memory[cli]'.",
-            file=sys.stderr,
-        )
+        cure = how_to_install("cli")
+        print(f"surprise-memory: {error.name} is not installed: {cure}.", file=sys.stderr)
         return 2
     return cli.main()
 

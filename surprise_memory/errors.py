@@ -1,11 +1,19 @@
 """One way to say no: what was given, what is allowed, what to do. Imports nothing heavy."""
 
+import dataclasses
 import difflib
 import importlib
+import math
+import typing
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+
+LARGEST = 1e38  # about what a float32 holds
+MOST = 10**12  # of anything that is counted
+WIDEST = 65_536  # units of a layer
 
 
 class UserError(ValueError):
@@ -39,6 +47,55 @@ def require(ok: bool, name: str, value: object, allowed: str) -> None:
         raise UserError(f"{name} = {value!r} is not possible: it must be {allowed}.")
 
 
+def require_between(name: str, value: float, least: float, most: float) -> None:
+    """Refuse an option outside of a range; both ends belong to it."""
+    allowed = f"at least {least:,} and at most {most:,}"
+    require(least <= value <= most, name, value, allowed)
+
+
+def require_width(name: str, value: int) -> None:
+    """Refuse a number of units that no layer can have."""
+    require_between(name, value, 1, WIDEST)
+
+
+def check_options(config: Any, prefix: str = "") -> None:
+    """Refuse options of the wrong kind, NaN, infinity, and numbers that overflow.
+
+    `config` is a dataclass. All options inside are checked too, also those of registered parts.
+    """
+    try:
+        hints = typing.get_type_hints(type(config))
+    except NameError:  # they name what only another file knows
+        hints = {}
+    for field in dataclasses.fields(config):
+        name = prefix + field.name
+        value = getattr(config, field.name)
+        hint = hints.get(field.name, type(value))
+        kinds = typing.get_args(hint) or (hint,)
+        if dataclasses.is_dataclass(value):
+            check_options(value, name + ".")
+        elif value is not None or type(None) not in kinds:
+            check_option(name, value, kinds)
+
+
+def check_option(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    """Refuse a value that is of none of the kinds, or a number that cannot be computed with."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if bool in kinds:
+        require(isinstance(value, bool), name, value, "true or false")
+    elif str in kinds:
+        require(isinstance(value, str), name, value, "a word")
+    elif float in kinds:
+        require(number, name, value, "a number")
+        require(math.isfinite(value), name, value, "a finite number")
+        require(abs(value) < LARGEST, name, value, f"below {LARGEST:g}")
+    elif int in kinds:
+        require(number and isinstance(value, Integral), name, value, "a whole number")
+        require(abs(value) <= MOST, name, value, f"at most {MOST:,}")
+    elif any(map(dataclasses.is_dataclass, kinds)):
+        require(False, name, value, "a group of options")
+
+
 def need(module: str, extra: str, package: str | None = None) -> Any:
     """Import an optional module, or say which extra brings it.
 
@@ -49,6 +106,9 @@ def need(module: str, extra: str, package: str | None = None) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         name = package or module.partition(".")[0]
-        raise UserError(
-            f"{name} is not installed: pip install 'surprise-memory[{extra}]'."
-        ) from error
+        raise UserError(f"{name} is not installed: {how_to_install(extra)}.") from error
+
+
+def how_to_install(extra: str) -> str:
+    """The command that brings an extra, for the package and for a clone of its repository."""
+    return f"pip install 'surprise-memory[{extra}]', or in a clone pip install -e '.[{extra}]'"

@@ -108,7 +108,7 @@ def options():
     for command in COMMANDS:
         text = io.StringIO()
         with contextlib.redirect_stdout(text), pytest.raises(SystemExit) as stopped:
-            cli.main([command, "--help"])
+            cli.main([command, "--help-all" if command in ("train", "doctor") else "--help"])
         assert stopped.value.code == 0
         found[command] = set(re.findall(r"--[a-z][\w.-]*", text.getvalue()))
     return found

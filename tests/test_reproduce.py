@@ -643,7 +643,8 @@ def test_notes_are_taken_into_the_page(tmp_path, tiny):
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     notes = (
-        "<b>words</b> of 1 &lt; 2.</p><p>- one <code>a**b**</code><br>- two</p><pre>run it</pre>"
+        "<b>words</b> of 1 &lt; 2.</p><ul><li>one <code>a**b**</code></li><li>two</li></ul>"
+        "<pre>run it</pre>"
     )
     assert notes in page.replace("\n", "")
     assert "About the toy." in page

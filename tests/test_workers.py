@@ -84,7 +84,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(pool):
     env.reset()
     with (
         pytest.warns(RuntimeWarning),
-        pytest.raises(UserError, match="died 5 times in a row, last with exit code 9"),
+        pytest.raises(UserError, match="died 6 times in a row, last with exit code 9"),
     ):
         for _ in range(10):
             env.step(np.zeros(2, int))

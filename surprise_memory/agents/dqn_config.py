@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from surprise_memory.errors import one_of, require
+from surprise_memory.errors import one_of, require, require_between, require_width
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,14 @@ class DQNConfig:
 
 def check_dqn(c: DQNConfig) -> None:
     """Refuse numbers that cannot be."""
-    for name in ("lr", "adam_eps", "max_grad_norm", "updates"):
+    for name in ("lr", "adam_eps", "max_grad_norm", "target_rate"):
         value = getattr(c, name)
         require(value > 0, f"dqn.{name}", value, "above 0")
-    for name in ("n_step", "hidden", "unroll", "batch"):
-        value = getattr(c, name)
-        require(value >= 1, f"dqn.{name}", value, "at least 1")
+    require_width("dqn.hidden", c.hidden)
+    require_between("dqn.batch", c.batch, 1, 65_536)
+    require_between("dqn.n_step", c.n_step, 1, 1_000_000)
+    require_between("dqn.unroll", c.unroll, 1, 1_000_000)
+    require(0 < c.updates <= 10_000, "dqn.updates", c.updates, "above 0 and at most 10,000")
     for name in ("burn_in", "pretrain", "pretrain_pairs", "int_coef"):
         value = getattr(c, name)
         require(value >= 0, f"dqn.{name}", value, "at least 0")

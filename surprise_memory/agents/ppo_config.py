@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_between, require_width
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,15 @@ def check_ppo(c: PPOConfig, intrinsic: bool) -> None:
     require(0 <= c.gamma_ext <= 1, "ppo.gamma_ext", c.gamma_ext, "in [0, 1]")
     require(0 <= c.gamma_int <= 1, "ppo.gamma_int", c.gamma_int, "in [0, 1]")
     require(0 <= c.lam <= 1, "ppo.lam", c.lam, "in [0, 1]")
-    require(c.lr > 0 and c.clip > 0, "ppo.lr, ppo.clip", (c.lr, c.clip), "above 0")
-    sizes = (c.epochs, c.minibatches)
-    require(min(sizes) >= 1, "ppo.epochs, ppo.minibatches", sizes, "at least 1")
+    for name in ("lr", "clip"):
+        value = getattr(c, name)
+        require(value > 0, f"ppo.{name}", value, "above 0")
+    weights = ("ext_coef", "int_coef", "entropy", "value_coef")
+    for name in (*weights, "reward_clip", "max_grad_norm"):
+        value = getattr(c, name)
+        require(value >= 0, f"ppo.{name}", value, "at least 0")
+    require_between("ppo.epochs", c.epochs, 1, 10_000)
+    require(c.minibatches >= 1, "ppo.minibatches", c.minibatches, "at least 1")
+    require_width("ppo.hidden", c.hidden)
     allowed = "above 0 without a bonus: nothing is left to learn"
     require(c.ext_coef != 0 or intrinsic, "ppo.ext_coef", c.ext_coef, allowed)

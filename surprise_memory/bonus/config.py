@@ -4,7 +4,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from surprise_memory.errors import UserError, one_of, require
+from surprise_memory.errors import (
+    UserError,
+    check_options,
+    one_of,
+    require,
+    require_between,
+)
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.nn.nets import LOSSES
 from surprise_memory.registry import OPTIONS
@@ -60,11 +66,13 @@ class BonusConfig:
 
 def check_config(c: BonusConfig) -> None:
     """Refuse numbers that cannot be."""
+    check_options(c)
     require(c.power in (1, 2), "power", c.power, "1 or 2")
     require(0 < c.proportion <= 1, "proportion", c.proportion, "above 0 and at most 1")
-    require(c.epochs >= 1, "epochs", c.epochs, "at least 1")
+    require_between("epochs", c.epochs, 1, 10_000)
     require(c.minibatches >= 1, "minibatches", c.minibatches, "at least 1")
     require(c.lr > 0, "lr", c.lr, "above 0")
+    require(c.obs_scale > 0, "obs_scale", c.obs_scale, "above 0")
     require(c.memory_lr > 0, "memory_lr", c.memory_lr, "above 0")
     one_of(c.loss, LOSSES, "loss")
 

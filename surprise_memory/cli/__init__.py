@@ -1,5 +1,6 @@
 """The command line."""
 
-from surprise_memory.cli.main import count, main
+from surprise_memory.cli.main import main
+from surprise_memory.cli.options import count
 
 __all__ = ["count", "main"]

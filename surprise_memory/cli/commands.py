@@ -8,14 +8,14 @@ import tyro
 
 from surprise_memory.bonus.methods import methods
 from surprise_memory.envs import list_envs
-from surprise_memory.errors import UserError, choose, require
+from surprise_memory.errors import UserError, choose, require, require_between
 from surprise_memory.files import read_json, write_json
 from surprise_memory.stages import STAGES
 from surprise_memory.training.checkpoint import restore
 from surprise_memory.training.config import RunConfig, from_dict, run_type, with_part_options
 from surprise_memory.training.loop import build, write_eval
 from surprise_memory.training.presets import PRESETS
-from surprise_memory.training.progress import rich_console
+from surprise_memory.training.progress import rich_console, status
 from surprise_memory.training.rundir import RunDir, flatten
 
 
@@ -33,7 +33,19 @@ def load(path: Path) -> tuple[RunConfig, RunDir]:
         raise UserError(
             f"{path} is not a run directory (it has no config.json): name one that `train` made."
         )
-    return from_dict(run_type(), read_json(out.config)), out
+    values = read_json(out.config)
+    try:
+        return from_dict(run_type(), values), out
+    except (AttributeError, TypeError) as error:  # a list, a number, an option that is missing
+        raise UserError(
+            f"{out.config} is damaged: it does not hold the options of a run. "
+            "Replace it by an intact copy."
+        ) from error
+
+
+def check_seed(seed: int) -> None:
+    """Refuse an episode's seed that no environment takes."""
+    require_between("seed", seed, 0, 2**31 - 1)
 
 
 def setting(run: RunConfig) -> str:
@@ -62,7 +74,7 @@ def eval_command(
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of sampling one.
     """
-    require(episodes >= 1, "episodes", episodes, "at least 1")
+    require_between("episodes", episodes, 1, 1_000_000)
     config, out = load(run)
     env, agent, bonus = build(config)
     env.close()
@@ -121,8 +133,8 @@ def bench_command(
     elif all:
         measure, show = bench.bench_all, bench.print_all
     console = rich_console()
-    with console.status("measuring") as status:
-        result = measure(run, rollouts, lambda what, share: status.update(f"{what} {share:.0%}"))
+    with status("measuring") as progress:
+        result = measure(run, rollouts, progress)
     show(result, console)
 
 
@@ -135,6 +147,7 @@ def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
     """
     from surprise_memory.tools.run_figures import draw_run
 
+    check_seed(seed)
     config, out = load(run)
     print(draw_run(config, out, seed))
 
@@ -161,12 +174,15 @@ def play_command(
     """
     from surprise_memory.tools import episode, video
 
-    require(steps >= 1 and fps >= 1, "steps, fps", (steps, fps), "at least 1")
+    require_between("steps", steps, 1, 1_000_000)
+    require_between("fps", fps, 1, 1_000)
+    check_seed(seed)
     agent = None
     bonus = None
     path = Path(env.replace("/", "-") + ".mp4")
     if run is not None:
         config, where = load(run)
+        episode.check_fits(env, config)
         agent, bonus = episode.trained(config, where, seed)
         path = where.path / "play.mp4"
     chunk, frames = episode.play(env, agent, seed, steps, bonus)
@@ -202,12 +218,10 @@ def mnir_command(
 
     from surprise_memory.tools import bars, episode, mnir
 
-    require(
-        len(runs) >= 1 and episodes >= 1 and longest >= 1,
-        "runs, episodes, longest",
-        (len(runs), episodes, longest),
-        "at least 1",
-    )
+    require(len(runs) >= 1, "runs", len(runs), "at least 1")
+    require_between("episodes", episodes, 1, 65_536)
+    require_between("longest", longest, 1, 1_000_000)
+    check_seed(seed)
     found: dict[str, list[dict[str, float]]] = {}
     loaded = [load(run) for run in runs]
     worlds = sorted({config.env for config, _ in loaded})
@@ -245,6 +259,7 @@ def inspect_command(
     """
     from surprise_memory.tools import episode, paper_figures
 
+    check_seed(seed)
     config, where = load(run)
     _, bonus = episode.trained(config, where, seed)
     if bonus is None:

@@ -1,41 +1,22 @@
 """The table of all commands; and train and doctor, which take all options of a run."""
 
-import contextlib
 import dataclasses
-import math
-import re
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
 import tyro
 
+from surprise_memory import __version__
 from surprise_memory.cli import commands
+from surprise_memory.cli.options import parse_run
 from surprise_memory.errors import UserError, choose
-from surprise_memory.files import write_json
-from surprise_memory.training.config import RunConfig, with_part_options
-from surprise_memory.training.loop import build, train
-from surprise_memory.training.presets import PRESETS
-from surprise_memory.training.progress import Progress, rich_console
+from surprise_memory.files import read_json, write_json
+from surprise_memory.training.loop import train
+from surprise_memory.training.progress import Progress, rich_console, status
 from surprise_memory.training.rundir import RunDir
-
-NOWHERE = "ENV"
-UNITS = {"": 1, "k": 1e3, "m": 1e6}
-Options = TypeVar("Options")
-
-
-def count(text: str) -> int:
-    """'10M' -> 10,000,000; also k, and plain or scientific numbers."""
-    match = re.fullmatch(r"(-?[\d_,.]+(?:e\d+)?)([kKmM]?)", text)
-    value = math.nan
-    if match:
-        digits = match[1].replace(",", "").replace("_", "")
-        with contextlib.suppress(ValueError):  # such as 1.2.3
-            value = float(digits) * UNITS[match[2].lower()]
-    if not value.is_integer():
-        raise UserError(f"'{text}' is not a number of steps: write it as 500000, 500k or 10M.")
-    return int(value)
 
 
 @dataclass(frozen=True)
@@ -62,52 +43,17 @@ class Examination:
     """Where doctor.json and doctor.png go."""
 
 
-def parse_run(
-    argv: list[str], command: str, about: str | None, more: Options
-) -> tuple[RunConfig, Options]:
-    """ENV and the options of a run, defaults from its preset, and some options more."""
-    env = argv[0] if argv and not argv[0].startswith("-") else _peek(argv, "--env") or NOWHERE
-    preset = choose(PRESETS, _peek(argv, "--preset") or "default", "preset")
-    default = with_part_options(preset(env))
-    argv = [
-        part
-        for word in argv
-        for part in (word.split("=", 1) if word.startswith("--steps=") else [word])
-    ]
-    argv = [
-        str(count(word)) if i and argv[i - 1] == "--steps" else word for i, word in enumerate(argv)
-    ]
-    argv = (
-        argv if not argv or argv[0].startswith("-") else ["--env", *argv]
-    )  # the first bare word is the environment
-    flat = tyro.conf.arg(name="")
-    kind = dataclasses.make_dataclass(
-        "Words", [("run", Annotated[type(default), flat]), ("more", Annotated[type(more), flat])]
-    )
-    words: Any = tyro.cli(
-        kind,
-        default=kind(default, more),
-        args=argv,
-        prog=f"surprise-memory {command} ENV",
-        description=about,
-    )
-    if words.run.env == NOWHERE:
-        raise UserError(
-            f"Which environment? surprise-memory {command} ENV; `surprise-memory envs` lists them."
-        )
-    build(words.run)[0].close()  # whatever does not fit is said before anything is written
-    return words.run, words.more
-
-
 def train_command(argv: list[str]) -> None:
     """Train an agent. The preset fills in every option that is not given."""
-    run, place = parse_run(argv, "train", train_command.__doc__, Place())
+    run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
     out = RunDir(place.run_dir or run.default_dir)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
     console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
     with Progress(run.method, run.steps, out) as progress:
-        train(run, out, progress)
+        state = train(run, out, progress)
+        if run.eval_episodes:
+            progress.log_score(read_json(out.eval)["mean"], state.steps)
     if run.eval_episodes:
         commands.say_eval(out.eval)
     out.close()
@@ -117,30 +63,16 @@ def doctor_command(argv: list[str]) -> None:
     """Examine a bonus: is it alive, does its memory matter, does it follow rarity or noise?"""
     from surprise_memory.tools import doctor
 
-    run, how = parse_run(argv, "doctor", doctor_command.__doc__, Examination())
+    run, how = parse_run(argv, "doctor", doctor_command.__doc__ or "", Examination())
+    how.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     console = rich_console()
-    with console.status("examining") as status:
-
-        def progress(what: str, share: float) -> None:
-            status.update(f"{what} {share:.0%}")
-
+    with status("examining") as progress:
         diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
     doctor.print_diagnosis(diagnosis, console)
-    how.out.mkdir(parents=True, exist_ok=True)
     write_json(how.out / "doctor.json", dataclasses.asdict(diagnosis), allow_nan=False)
     picture = how.out / "doctor.png"
     doctor.plot_diagnosis(diagnosis, picture)
     console.print(f"Picture: {picture}")
-
-
-def _peek(argv: list[str], option: str) -> str | None:
-    """The value of an option that must be known before the others are parsed."""
-    for i, word in enumerate(argv):
-        if word == option and i + 1 < len(argv):
-            return argv[i + 1]
-        if word.startswith(option + "="):
-            return word.partition("=")[2]
-    return None
 
 
 COMMANDS: dict[str, Any] = {
@@ -184,14 +116,33 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if not argv or argv[0] in ("-h", "--help"):
             print_commands()
+        elif argv[0] == "--version":
+            print(f"surprise-memory {__version__}")
         else:
             run_command(argv[0], argv[1:])
-    except UserError as error:
-        print(f"surprise-memory: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt as stopped:
         print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # such as `surprise-memory envs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
         return 0
+    except Exception as error:
+        sentence = explain(error)
+        if not sentence:
+            raise
+        print(f"surprise-memory: {sentence}", file=sys.stderr)
+        return 2
     return 0
+
+
+def explain(error: Exception) -> str:
+    """What to say of an error that the user can do something about; empty for a bug."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror or error}{where}."
+    # torch has no error of its own for this
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"Not enough memory: choose fewer environments or smaller sizes. {error}"
+    return ""

@@ -63,7 +63,7 @@ def list_envs() -> list[str]:
     found = []
     for family in FAMILIES.values():
         found.extend(family.ids())
-    return found
+    return list(dict.fromkeys(found))  # minigrid registers its ids with Gymnasium too
 
 
 def family_of(env_id: str) -> str:

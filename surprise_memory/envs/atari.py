@@ -69,7 +69,7 @@ class Atari(VecEnv):
             f"{env_id}-v5",
             env_type="gymnasium",
             num_envs=num_envs,
-            seed=seed,
+            seed=seed % 2**31,  # EnvPool takes an int32
             num_threads=threads,
             max_episode_steps=CAP,
             repeat_action_probability=sticky,

@@ -48,6 +48,10 @@ class Gymnasium(VecEnv):
         except (gym.error.Error, ImportError) as error:
             reason = str(error).rstrip(".")
             raise UserError(f"Gymnasium cannot make '{env_id}': {reason}.") from error
+        except TypeError as error:
+            if not render or "render_mode" not in str(error):
+                raise
+            raise UserError(f"{env_id} cannot be drawn: it takes no render_mode.") from error
         self.num_envs = num_envs
         self.seed = seed
         self.action_space = self.env.single_action_space

@@ -74,7 +74,11 @@ class MiniGrid(VecEnv):
         self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
     ) -> None:
         self.num_envs = num_envs
-        options: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "num_threads": threads}
+        options: dict[str, Any] = {
+            "num_envs": num_envs,
+            "seed": seed % 2**31,  # EnvPool takes an int32
+            "num_threads": threads,
+        }
         if render:
             options["render_mode"] = "rgb_array"
         self.env = envpool().make(env_id, env_type="gymnasium", **options)

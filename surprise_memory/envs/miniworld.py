@@ -12,7 +12,7 @@ import numpy as np
 
 from surprise_memory.envs.base import Array, Family, VecEnv
 from surprise_memory.envs.workers import Workers
-from surprise_memory.errors import UserError, unknown
+from surprise_memory.errors import UserError, how_to_install, unknown
 
 PREFIX = "MiniWorld-"
 SIDE = 84
@@ -41,7 +41,7 @@ def owns(env_id: str) -> bool:
 def missing(env_id: str) -> str | None:
     """MiniWorld, where it is not installed."""
     if owns(env_id) and not ids():
-        return "MiniWorld is not installed: pip install 'surprise-memory[miniworld]'."
+        return f"MiniWorld is not installed: {how_to_install('miniworld')}."
     return None
 
 

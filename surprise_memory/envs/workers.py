@@ -165,7 +165,7 @@ class Workers(VecEnv):
         self.deaths[k] += 1
         if self.deaths[k] > MAX_RESTARTS:
             raise UserError(
-                f"Worker {k} ({process.name}) died {MAX_RESTARTS} times in a row, "
+                f"Worker {k} ({process.name}) died {self.deaths[k]} times in a row, "
                 f"last with exit code {process.exitcode}."
             )
         warnings.warn(

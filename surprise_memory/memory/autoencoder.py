@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require_width
 from surprise_memory.nn.nets import orthogonal
 
 
@@ -11,7 +11,7 @@ class Autoencoder(nn.Module):
 
     def __init__(self, width: int, hidden: int, bias: bool = True) -> None:
         super().__init__()
-        require(hidden >= 1, "w_hidden", hidden, "at least 1")
+        require_width("memory.w_hidden", hidden)
         self.encode = orthogonal(nn.Linear(width, hidden, bias))
         self.decode = orthogonal(nn.Linear(hidden, width, bias))
 

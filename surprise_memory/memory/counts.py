@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_width
 from surprise_memory.memory.base import Memory
 
 
@@ -45,7 +45,7 @@ class Counts(Memory):
 
     def __init__(self, n: int, config: CountsConfig) -> None:
         super().__init__()
-        require(config.bits >= 1, "counts.bits", config.bits, "at least 1")
+        require_width("counts.bits", config.bits)
         require(config.beta > 0, "counts.beta", config.beta, "above 0")
         self.beta = config.beta
         self.register_buffer("G", torch.randn(n, config.bits))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.errors import UserError, require
+from surprise_memory.errors import UserError, require_between, require_width
 from surprise_memory.types import episode_ages
 
 READS = ("cosine", "cosine-mean", "softmax", "ntm")
@@ -99,8 +99,8 @@ class EpisodicMemory(nn.Module):
     ) -> None:
         """`project_back=False` leaves the read-out in key space (no V), as in the authors' code."""
         super().__init__()
-        require(slots >= 1, "memory slots N", slots, "at least 1")
-        require(width >= 1, "memory slot width d", width, "at least 1")
+        require_between("memory.slots", slots, 1, 1_000_000)
+        require_width("memory.width", width)
         if read not in READS:
             raise UserError(f"read = '{read}' is unknown: choose one of {', '.join(READS)}.")
         self.slots = slots

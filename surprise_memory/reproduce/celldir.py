@@ -1,12 +1,14 @@
 """A cell's directory: a run directory, cell.json, and a JSON file for each probe. No torch here."""
 
 import fcntl
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from surprise_memory.errors import UserError
 from surprise_memory.files import read_json
+from surprise_memory.reproduce.grids import BUDGETS
 
 PROBE_NAMES = ("mnir", "doctor")  # `probes` has a function for each
 # What the report reads beside the metrics. DONE is the last to be copied.
@@ -18,17 +20,52 @@ ARCHIVED_FILES = (
     *(f"{probe}.json" for probe in PROBE_NAMES),
     "DONE",
 )
+CELL_KEYS = {  # of cell.json
+    "grid": str,
+    "entry": str,
+    "env": str,
+    "seed": int,
+    "budget": str,
+    "probes": list,
+    "run": dict,
+}
 
 
 def read_cell(path: Path) -> dict[str, Any]:
-    """What cell.json says about a cell."""
-    about: dict[str, Any] = read_json(path / "cell.json")
-    if "probes" not in about:
+    """What cell.json says about a cell. It may be somebody else's, so nothing in it is trusted."""
+    file = path / "cell.json"
+    about: dict[str, Any] = read_json(file)
+    if isinstance(about, dict) and "asks" in about:
         raise UserError(
-            f"{path / 'cell.json'} was written by an earlier version. "
+            f"{file} was written by an earlier version. "
             'Rename its key "asks" to "probes" to read it.'
         )
+    wrong = what_is_wrong(about)
+    if wrong:
+        raise UserError(f"{file} is damaged, or not from this program: {wrong}.")
     return about
+
+
+def what_is_wrong(about: Any) -> str:
+    """Why this cannot be the content of a cell.json; empty if it can."""
+    if not isinstance(about, dict):
+        return "it is no table of keys"
+    for name, kind in CELL_KEYS.items():
+        if not isinstance(about.get(name), kind):
+            return f"its '{name}' is missing or no {kind.__name__}"
+    steps = about["run"].get("steps")
+    if not isinstance(steps, int):
+        return f"its number of steps is {steps!r}"
+    # The rest become parts of files' names.
+    preset = about["run"].get("preset")
+    if not isinstance(preset, str) or not re.fullmatch(r"[\w-]+", preset):
+        return f"its preset is {preset!r}"
+    if about["budget"] not in BUDGETS:
+        return f"its budget is {about['budget']!r}"
+    for probe in about["probes"]:
+        if probe not in PROBE_NAMES:
+            return f"it has a probe {probe!r}"
+    return ""
 
 
 def probe_path(path: Path, probe: str) -> Path:
@@ -42,6 +79,8 @@ def probe_results(path: Path, probes: Iterable[str]) -> dict[str, Any]:
     for probe in probes:
         if probe_path(path, probe).exists():
             found[probe] = read_json(probe_path(path, probe))
+            if not isinstance(found[probe], dict):
+                raise UserError(f"{probe_path(path, probe)} is damaged: it is no table of keys.")
     return found
 
 

@@ -26,7 +26,7 @@ from surprise_memory.reproduce.celldir import (
 )
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.probes import PROBES
-from surprise_memory.training.config import RunConfig, from_dict
+from surprise_memory.training.config import RunConfig, from_dict, run_type, with_part_options
 from surprise_memory.training.loop import train
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import Locked, RunDir, flatten
@@ -79,9 +79,8 @@ def cells(
             if entry.method == "none":  # no bonus to measure
                 probes = ()
             for env in grid.envs:
-                run = dataclasses.replace(
-                    settings(env), method=entry.method, steps=steps, seed=seed
-                )
+                run = with_part_options(settings(env))
+                run = dataclasses.replace(run, method=entry.method, steps=steps, seed=seed)
                 run = with_options(run, options)
                 folder = f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
                 path = root / what / folder
@@ -138,7 +137,7 @@ def make(path: Path, patience: float = PATIENCE) -> None:
     While another process is at work there, wait for it, at most `patience` seconds.
     """
     about = read_cell(path)
-    run = from_dict(RunConfig, about["run"])
+    run = from_dict(run_type(), about["run"])
     out = RunDir(path)
     torch.set_num_threads(run.threads)
     until = time.monotonic() + patience

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from pathlib import Path
 
-from surprise_memory.errors import UserError, require
+from surprise_memory.errors import UserError, require_between
 from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grids import GRIDS, Grid
 from surprise_memory.reproduce.local import Live, hours, run_local, speeds
@@ -24,8 +24,9 @@ def reproduce(
     preset: str | None = None,
 ) -> dict[str, str]:
     """Make a grid's runs in `root`. Returns name -> reason of those that failed."""
-    require(seeds is None or seeds >= 1, "seeds", seeds, "at least 1")
-    require(jobs >= 1, "jobs", jobs, "at least 1")
+    if seeds is not None:
+        require_between("seeds", seeds, 1, 10_000)
+    require_between("jobs", jobs, 1, 1_024)
     todo = cells(what, budget, root, seeds, preset)
     print_plan(GRIDS[what], todo, jobs, dry_run)
     if dry_run or all(cell.finished for cell in todo):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.nets import encoder, mlp
 from surprise_memory.nn.normalise import RunningMoments
@@ -76,12 +76,13 @@ class Episodic(Stage):
         """`momentum` is the window of the running statistics, as `RunningMoments` takes it."""
         super().__init__()
         c = config
-        sizes = (c.embedding, c.hidden)
-        positive = (c.eps, c.c, c.s_max)
         require(c.k >= 1, "ngu.k", c.k, "at least 1")
         require(c.capacity >= c.k, "ngu.capacity", c.capacity, f"at least ngu.k = {c.k}")
-        require(min(sizes) >= 1, "ngu.embedding, ngu.hidden", sizes, "at least 1")
-        require(min(positive) > 0, "ngu.eps, ngu.c, ngu.s_max", positive, "above 0")
+        require_width("ngu.embedding", c.embedding)
+        require_width("ngu.hidden", c.hidden)
+        for name in ("eps", "c", "s_max"):
+            value = getattr(c, name)
+            require(value > 0, f"ngu.{name}", value, "above 0")
         require(c.xi >= 0, "ngu.xi", c.xi, "at least 0")
         require(c.clip >= 1, "ngu.clip", c.clip, "at least 1")
         self.actions = actions

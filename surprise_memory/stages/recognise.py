@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_between
 from surprise_memory.stages.base import Columns, Stage, Steps
 
 GOLDEN = 0.6180339887498949  # its multiples modulo 1 spread evenly, however many there are
@@ -64,7 +64,7 @@ class Recognise(Stage):
         super().__init__()
         c = config
         self.config = config
-        require(c.reservoir >= 2, "recognise.reservoir", c.reservoir, "at least 2")
+        require_between("recognise.reservoir", c.reservoir, 2, 1_000_000)
         require(0 < c.turnover <= 1, "recognise.turnover", c.turnover, "above 0 and at most 1")
         for name in ("threshold", "local_threshold"):
             value = getattr(c, name)

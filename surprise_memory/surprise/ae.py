@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require_width
 from surprise_memory.nn.nets import encoder, freeze, is_image, mlp
 from surprise_memory.surprise.base import Inputs, Surprise
 
@@ -28,8 +28,8 @@ class AE(Surprise):
 
     def __init__(self, shape: tuple[int, ...], config: AEConfig) -> None:
         super().__init__()
-        require(config.n >= 1, "ae.n", config.n, "at least 1")
-        require(config.hidden >= 1, "ae.hidden", config.hidden, "at least 1")
+        require_width("ae.n", config.n)
+        require_width("ae.hidden", config.hidden)
         if is_image(shape):
             self.n = config.n
             self.embed = freeze(encoder(shape, [], config.n, nn.LeakyReLU))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.nets import encoder, freeze
 from surprise_memory.surprise.base import Inputs, Surprise
@@ -43,9 +43,10 @@ class Disagreement(Surprise):
         K = config.ensemble
         m = config.features
         h = config.hidden
-        enough = "at least 2: one model has nobody to disagree with"
-        require(K >= 2, "disagreement.ensemble", K, enough)
-        require(min(m, h) >= 1, "disagreement.features, hidden", (m, h), "at least 1")
+        enough = "at least 2 (one model has nobody to disagree with) and at most 1,000"
+        require(2 <= K <= 1_000, "disagreement.ensemble", K, enough)
+        require_width("disagreement.features", m)
+        require_width("disagreement.hidden", h)
         require(0 < config.keep <= 1, "disagreement.keep", config.keep, "above 0 and at most 1")
         self.n = K * m
         self.config = config

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.nets import encoder, mean_error, mlp
 from surprise_memory.surprise.base import Inputs, Surprise
@@ -39,8 +39,8 @@ class ICM(Surprise):
         n = config.n
         h = config.hidden
         coef = config.inverse_coef
-        require(n >= 1, "icm.n", n, "at least 1")
-        require(h >= 1, "icm.hidden", h, "at least 1")
+        require_width("icm.n", n)
+        require_width("icm.hidden", h)
         require(coef > 0, "icm.inverse_coef", coef, "above 0: phi would collapse")
         self.n = n
         self.actions = actions

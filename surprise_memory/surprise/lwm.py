@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.linalg import cholesky, solve_triangular
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.nets import encoder, is_image, mean_error, mlp, orthogonal, run_gru
 from surprise_memory.surprise.base import Inputs, Surprise
@@ -63,8 +63,7 @@ class LWM(Surprise):
         super().__init__()
         c = config
         for name in ("n", "inputs", "hidden", "pairs"):
-            value = getattr(c, name)
-            require(value >= 1, f"lwm.{name}", value, "at least 1")
+            require_width(f"lwm.{name}", getattr(c, name))
         require(c.lr > 0, "lwm.lr", c.lr, "above 0")
         self.n = c.n
         self.lr = c.lr

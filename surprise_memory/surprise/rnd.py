@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.errors import require
+from surprise_memory.errors import require_width
 from surprise_memory.nn.nets import conv, freeze, is_image, mlp, orthogonal
 from surprise_memory.surprise.base import Inputs, Surprise
 
@@ -30,8 +30,8 @@ class RND(Surprise):
 
     def __init__(self, shape: tuple[int, ...], config: RNDConfig) -> None:
         super().__init__()
-        require(config.n >= 1, "rnd.n", config.n, "at least 1")
-        require(config.hidden >= 1, "rnd.hidden", config.hidden, "at least 1")
+        require_width("rnd.n", config.n)
+        require_width("rnd.hidden", config.hidden)
         n = config.n
         h = config.hidden
         self.n = n

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import gymnasium as gym
 import torch
 
 from surprise_memory.agents import Agent
-from surprise_memory.envs import make_vec
+from surprise_memory.envs import VecEnv, make_vec
+from surprise_memory.errors import UserError
 from surprise_memory.tools.stats import Array
 from surprise_memory.training.checkpoint import restore
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
@@ -40,13 +42,43 @@ def play(
     chunks = []
     frames = []
     for _ in range(longest):
-        frames.append(env.render())
+        frames.append(picture(env, env_id))
         chunk, ended = collect(env, actor, state, 1, bonus, mode="sample")
         chunks.append(chunk)
         if ended:
             break
     env.close()
     return join(chunks), frames
+
+
+def picture(env: VecEnv, env_id: str) -> Array:
+    """The first environment as an image (H, W, 3), or why there is none."""
+    try:
+        image = env.render()
+    except (gym.error.Error, ImportError, NotImplementedError) as error:
+        raise UserError(f"{env_id} cannot be drawn: {str(error).rstrip('.')}.") from error
+    if image.ndim != 3:
+        raise UserError(
+            f"{env_id} cannot be drawn: its render() returns no image with "
+            "render_mode='rgb_array'. `eval` works without."
+        )
+    return image
+
+
+def check_fits(env_id: str, config: RunConfig) -> None:
+    """Refuse to let a run's agent play an environment that it cannot see or act in."""
+    if env_id == config.env:
+        return
+    own = make_vec(config.env, 1, 0)
+    other = make_vec(env_id, 1, 0)
+    fits = own.obs_shape == other.obs_shape and own.action_space == other.action_space
+    own.close()
+    other.close()
+    if not fits:
+        raise UserError(
+            f"The run was trained on {config.env}, whose observations or actions are not those of "
+            f"{env_id}: play {config.env}, or name another --run."
+        )
 
 
 def join(chunks: list[Chunk]) -> Chunk:

@@ -9,7 +9,7 @@ from surprise_memory.agents import AGENTS, DQNConfig, PPOConfig
 from surprise_memory.bonus import BonusConfig
 from surprise_memory.bonus.config import complete, config_type
 from surprise_memory.bonus.methods import backbone, check_method
-from surprise_memory.errors import UserError, one_of, require
+from surprise_memory.errors import UserError, check_options, one_of, require, require_between
 
 Config = TypeVar("Config")
 PRESET_NAMES = ("default", "noisy", "paper", "released-code", "debug")
@@ -30,7 +30,7 @@ class RunConfig:
     steps: int = 1_000_000
     """Agent steps over all environments, warm-up included."""
     seed: int = 0
-    """Seed of the networks, the draws and every environment."""
+    """Seed of the networks, the draws and every environment, from 0 to 2^31 - 1."""
     envs: int = 64
     """Environments side by side (B)."""
     rollout: int = 128
@@ -48,12 +48,13 @@ class RunConfig:
     bonus: BonusConfig = field(default_factory=BonusConfig)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "envs", "rollout", "threads"):
-            value = getattr(self, name)
-            require(value >= 1, name, value, "at least 1")
-        for name in ("warmup_rollouts", "eval_episodes"):
-            value = getattr(self, name)
-            require(value >= 0, name, value, "at least 0")
+        check_options(self)
+        require(self.steps >= 1, "steps", self.steps, "at least 1")
+        require_between("envs", self.envs, 1, 65_536)
+        require_between("rollout", self.rollout, 1, 1_000_000)
+        require_between("threads", self.threads, 1, 1_024)
+        require_between("warmup_rollouts", self.warmup_rollouts, 0, 1_000_000)
+        require_between("eval_episodes", self.eval_episodes, 0, 1_000_000)
         require(self.save_minutes >= 0, "save_minutes", self.save_minutes, "at least 0")
         require(0 <= self.seed < 2**31, "seed", self.seed, "between 0 and 2^31 - 1")
         one_of(self.preset, PRESET_NAMES, "preset")

@@ -3,13 +3,15 @@
 The same numbers go to TensorBoard.
 """
 
+import sys
 import time
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from surprise_memory.bonus.model import IDLE_CORRELATION
-from surprise_memory.errors import need
+from surprise_memory.errors import how_to_install, need
 from surprise_memory.training.rundir import RunDir
 
 PATIENCE = 50  # rollouts with an idle memory before a warning
@@ -19,6 +21,29 @@ SILENCE = 15  # seconds between two plain lines
 def rich_console() -> Any:
     """Rich's console, or how to get it."""
     return need("rich.console", extra="cli").Console()
+
+
+@contextmanager
+def status(title: str) -> Iterator[Callable[[str, float], None]]:
+    """Show what a long command is at, called with words and the share that is done.
+
+    A live line in a terminal; elsewhere a line on standard error for each quarter.
+    """
+    console = rich_console()
+    if console.is_terminal:
+        with console.status(title) as shown:
+            yield lambda what, share: shown.update(f"{what} {share:.0%}")
+        return
+    told = -1
+
+    def tell(what: str, share: float) -> None:
+        nonlocal told
+        quarter = int(4 * share)
+        if quarter > told:
+            told = quarter
+            print(f"{title}: {25 * quarter} % ({what})", file=sys.stderr, flush=True)
+
+    yield tell
 
 
 def line(row: dict[str, Any]) -> str:
@@ -54,7 +79,8 @@ class Progress:
         self.spoke = time.monotonic()
         self.idle_rollouts = 0  # in a row
         self.warned = False
-        self.tensorboard = tensorboard(out.path)
+        self.tensorboard: Any = None
+        self.make_writer = summary_writer()  # None without TensorBoard
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -77,10 +103,25 @@ class Progress:
             self.spoke = time.monotonic()
             self._print(row)
         self._warn(row)
+        self._write(row)
+
+    def log_score(self, mean: float, step: int) -> None:
+        """Write the evaluation's mean return for TensorBoard."""
+        self._write({"step": step, "charts/eval_return": mean})
+
+    def _write(self, row: dict[str, Any]) -> None:
+        """One row for TensorBoard.
+
+        What a killed process wrote at this step and later is to be forgotten: the run goes on from
+        its checkpoint.
+        """
+        step = row["step"]
+        if self.make_writer and not self.tensorboard:
+            self.tensorboard = self.make_writer(str(self.out.path), purge_step=step)
         if self.tensorboard:
             for name, value in row.items():
                 if name != "step":
-                    self.tensorboard.add_scalar(name, value, row["step"])
+                    self.tensorboard.add_scalar(name, value, step)
 
     def _print(self, row: dict[str, Any]) -> None:
         """One plain line, for logs."""
@@ -106,10 +147,15 @@ class Progress:
             )
 
 
-def tensorboard(path: Path) -> Any:
-    """A SummaryWriter, or None without TensorBoard: metrics.jsonl has the same numbers."""
+def summary_writer() -> Any:
+    """TensorBoard's SummaryWriter, or None and a sentence without TensorBoard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
+        print(
+            f"TensorBoard is not installed ({how_to_install('cli')}): "
+            "the metrics go to metrics.jsonl alone.",
+            file=sys.stderr,
+        )
         return None
-    return SummaryWriter(str(path))
+    return SummaryWriter

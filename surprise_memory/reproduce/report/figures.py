@@ -58,7 +58,7 @@ def mnir_of_entries(study: Study, env: str) -> dict[str, list[dict[str, float]]]
 
 def draw_curves(study: Study, metric: str, title: str) -> bytes:
     """One metric over steps."""
-    shown = panels(study)
+    shown = panels(study, metric)
     by_generator = bool(shown[0].generator)
     across = min(3, len(shown))
     down = -(-len(shown) // across)
@@ -105,15 +105,15 @@ class Panel:
     generator: str = ""  # of all the entries, where a panel for each generator is drawn
 
 
-def panels(study: Study) -> list[Panel]:
-    """One panel for each environment.
+def panels(study: Study, metric: str) -> list[Panel]:
+    """One panel for each environment where the metric was logged.
 
     With one environment and many entries: one for each generator, and no bonus in all of them.
     """
     entries = list(study.grid.entries)
     envs = study.grid.envs
     if len(envs) > 1 or len(entries) <= MANY:
-        present = {result.env for result in study.results}
+        present = {result.env for result in study.results if result.last(metric, 1.0)}
         return [Panel(env, entries) for env in envs if env in present]
     by_generator = []
     for generator in dict.fromkeys(entry.generator for entry in entries):

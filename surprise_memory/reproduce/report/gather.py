@@ -157,7 +157,7 @@ def read(path: Path) -> Result:
         seconds = reached / speed
     score = None
     if out.done.exists() and out.eval.exists():
-        score = read_json(out.eval)["mean"]
+        score = read_score(out.eval)
     return Result(
         grid=about["grid"],
         entry=about["entry"],
@@ -174,6 +174,15 @@ def read(path: Path) -> Result:
         path=path,
         probe_results=probe_results(path, about["probes"]),
     )
+
+
+def read_score(path: Path) -> float:
+    """The mean return in an eval.json."""
+    result = read_json(path)
+    mean = result.get("mean") if isinstance(result, dict) else None
+    if not isinstance(mean, int | float):
+        raise UserError(f"{path} is damaged: it has no mean. Delete it to leave the score out.")
+    return mean
 
 
 def machine(path: Path) -> str:

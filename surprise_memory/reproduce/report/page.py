@@ -56,7 +56,7 @@ def write_report(root: Path, out: Path | None = None) -> Report:
         pictures |= section.pictures
     stem.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items():
-        (stem / name).write_bytes(picture)
+        write_picture(stem / name, picture)
     html_path = stem.with_name(stem.name + ".html")
     html_text = html(sections)
     write_atomically(html_path, lambda file: file.write(html_text.encode()))
@@ -71,6 +71,11 @@ def write_report(root: Path, out: Path | None = None) -> Report:
     )
 
 
+def write_picture(path: Path, picture: bytes) -> None:
+    """A new file in place of whatever is there: a link is replaced and not followed."""
+    write_atomically(path, lambda file: file.write(picture))
+
+
 def remove_stale(folder: Path, pictures: dict[str, bytes]) -> list[Path]:
     """Remove the pictures of an earlier report that this one no longer has.
 
@@ -78,7 +83,9 @@ def remove_stale(folder: Path, pictures: dict[str, bytes]) -> list[Path]:
     """
     earlier: dict[str, str] = {}
     if (folder / WRITTEN).exists():
-        earlier = read_json(folder / WRITTEN)
+        found = read_json(folder / WRITTEN)
+        if isinstance(found, dict):
+            earlier = found
     removed = []
     for path in sorted(folder.glob("*.png")):
         stale = path.name in earlier and path.name not in pictures

@@ -1,10 +1,10 @@
 """Sections as one self-contained HTML page, and as Markdown with its pictures beside it."""
 
 import base64
-import re
 from dataclasses import dataclass, field
 from html import escape
 
+from surprise_memory.reproduce.report.notes import html_notes
 from surprise_memory.reproduce.report.tables import MISSING, Table
 
 STYLE = """
@@ -20,7 +20,9 @@ th { border-bottom: 2px solid #bbb; font-weight: 600 }
 td.missing { color: #b33 }
 img { max-width: 100% }
 p.about { color: #555 }
-pre { background: #f5f5f5; padding: .6rem; overflow-x: auto }
+p, li, td { overflow-wrap: anywhere }
+pre { background: #f5f5f5; padding: .6rem; white-space: pre-wrap }
+table.words th, table.words td { text-align: left; vertical-align: top }
 """
 
 
@@ -49,46 +51,16 @@ def html(sections: list[Section]) -> str:
             body += html_table(table)
         for name, picture in section.pictures.items():
             body += html_image(name, picture)
-        body += html_notes(section.notes)
+        if section is not sections[0]:
+            body += html_notes(section.notes)
         heading = "h2"
+    if sections[0].notes:  # about all of it: they may be long, and the tables come first
+        body += f"<h2>Notes</h2>{html_notes(sections[0].notes)}"
     head = (
         "<meta charset='utf-8'><title>surprise-memory: reproduction</title>"
         f"<link rel='icon' href='data:,'><style>{STYLE}</style>"
     )
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
-
-
-def html_notes(text: str) -> str:
-    """Paragraphs, fenced code, lists, **bold** and `code`. Tables and all else as they stand."""
-    parts = []
-    for i, block in enumerate(text.split("```")):
-        if i % 2:
-            _language, _, code = block.partition("\n")
-            parts.append(f"<pre>{escape(code.strip())}</pre>")
-            continue
-        for paragraph in block.split("\n\n"):
-            paragraph = paragraph.strip()
-            if paragraph.startswith("|"):
-                parts.append(f"<pre>{escape(paragraph)}</pre>")
-            elif paragraph:
-                parts.append(f"<p>{html_line(paragraph)}</p>")
-    return "".join(parts)
-
-
-def html_line(text: str) -> str:
-    """**Bold** and list items; what is in `code` stays as it is.
-
-    Of links only the text is left: they lead nowhere from a page that stands alone.
-    """
-    pieces = escape(text).split("`")
-    for i, piece in enumerate(pieces):
-        if i % 2:
-            pieces[i] = f"<code>{piece}</code>"
-            continue
-        piece = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", piece)
-        piece = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", piece)
-        pieces[i] = re.sub(r"\n(?=- )", "<br>", piece)
-    return "".join(pieces)
 
 
 def html_table(table: Table) -> str:
@@ -125,9 +97,9 @@ def markdown(sections: list[Section], folder: str) -> str:
     parts = []
     heading = "#"
     for section in sections:
-        parts += [f"{heading} {section.title}", section.about]
+        parts += [f"{heading} {text(section.title)}", text(section.about)]
         for table in section.tables:
-            parts += [f"### {table.title}", markdown_table(table)]
+            parts += [f"### {text(table.title)}", markdown_table(table)]
         for name in section.pictures:
             parts.append(f"![{name.removesuffix('.png')}]({folder}/{name})")
         parts.append(section.notes)
@@ -139,5 +111,11 @@ def markdown_table(table: Table) -> str:
     """A table as lines of cells between bars."""
     lines = []
     for row in (table.head, ["---"] * len(table.head), *table.rows):
-        lines.append("| " + " | ".join(row) + " |")
+        cells = [text(cell).replace("|", "\\|") for cell in row]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def text(words: str) -> str:
+    """On one line, and no markup: these words may come from somebody's cell.json."""
+    return " ".join(words.split()).replace("<", "&lt;")

@@ -156,13 +156,15 @@ def tv_table(study: Study) -> Table:
         "share of all bonus",
     ]
     rows = []
-    for env in study.grid.envs:
+    having = [r for r in study.results if r.last("noisy_tv/share", 1.0)]
+    envs = [env for env in study.grid.envs if env in {r.env for r in having}]
+    for env in envs:
         for entry in study.grid.entries:
             watched = []
             first = []
             paid = []
             for result in study.of(env, entry.name):
-                if not result.rows:
+                if not result.last("noisy_tv/share", 1.0):
                     continue
                 watched.append(mean(result.last("noisy_tv/share", 0.25)))
                 first += result.last("noisy_tv/z", 1.0)[:1]
@@ -170,7 +172,10 @@ def tv_table(study: Study) -> Table:
                 if shares:
                     paid.append(mean(shares))
             by_seed = ", ".join(map(percent, watched)) or MISSING
-            rows.append([entry.name, by_seed, number(mean(first)), percent(mean(paid))])
+            name = entry.name
+            if len(envs) > 1:
+                name += f", {study.grid.short.get(env, env)}"
+            rows.append([name, by_seed, number(mean(first)), percent(mean(paid))])
     return Table("watching the TV, last quarter of training", head, rows)
 
 

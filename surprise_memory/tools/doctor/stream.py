@@ -7,6 +7,7 @@ learning and for measuring.
 """
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -180,8 +181,9 @@ def shrink(images: Tensor) -> Array:
 
 
 def _bytes_to_keys(rows: Array) -> Array:
-    # Python's 64-bit hash: a million different rows have a collision once in 10^7 times.
-    return np.array([hash(row.tobytes()) for row in rows], dtype=np.int64)
+    # 64 bits, the same in every process: a million different rows collide once in 10^7 times.
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows]
+    return np.frombuffer(b"".join(digests), dtype=np.int64)
 
 
 # --- noise ----------------------------------------------------------------------------------------

@@ -1,0 +1,192 @@
+"""What the command line says: help, versions, what is missing, and what does not fit together."""
+
+import builtins
+import json
+import shutil
+import sys
+
+import fakes
+import gymnasium as gym
+import pytest
+
+from surprise_memory import __version__
+from surprise_memory.cli import main
+from surprise_memory.envs import TOY
+from surprise_memory.errors import UserError, need
+from surprise_memory.training.progress import Progress
+from surprise_memory.training.rundir import RunDir
+
+DEBUG = ["--preset", "debug", "--steps", "256", "--eval-episodes", "2"]
+
+
+class Blind(fakes.Counter):
+    """Takes a render_mode and draws nothing."""
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        """No image."""
+
+
+class Unwritten(Blind):
+    """The same, as Gymnasium's base class leaves it."""
+
+    def render(self):
+        raise NotImplementedError
+
+
+gym.register("Undrawn-v0", fakes.Counter, disable_env_checker=True)
+gym.register("Blind-v0", Blind, disable_env_checker=True)
+gym.register("Unwritten-v0", Unwritten, disable_env_checker=True)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Finished runs on the toy, and on an environment that cannot be drawn."""
+    root = tmp_path_factory.mktemp("runs")
+    for env in (TOY, "Undrawn-v0"):
+        assert main(["train", env, *DEBUG, "--run-dir", str(root / env)]) == 0
+    return root
+
+
+def refused(capsys, *words):
+    """The one sentence on standard error of a call that must exit with 2."""
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("surprise-memory: ") and "\n" not in said
+    return said
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"surprise-memory {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["train", "doctor"])
+def test_help_is_a_page_and_names_the_rest(capsys, command):
+    texts = {}
+    for option in ("--help", "-h", "--help-all"):
+        with pytest.raises(SystemExit) as stop:
+            main([command, option])
+        assert stop.value.code == 0
+        texts[option] = capsys.readouterr().out
+    assert texts["--help"] == texts["-h"]
+    assert "--method" in texts["--help"] and "--help-all" in texts["--help"]
+    assert "--ppo.lr" not in texts["--help"] and len(texts["--help"].splitlines()) < 60
+    assert "--ppo.lr" in texts["--help-all"] and "--bonus.rnd.n" in texts["--help-all"]
+
+
+def test_what_is_missing_is_said_for_a_clone_too():
+    with pytest.raises(UserError, match=r"pip install -e '\.\[report\]'"):
+        need("no_such_module", extra="report")
+
+
+def without(monkeypatch, name):
+    """Let the import of a module and of what is in it fail."""
+    real = builtins.__import__
+
+    def fail(module, *rest):
+        if module == name or module.startswith(name + "."):
+            raise ImportError(f"No module named '{name}'")
+        return real(module, *rest)
+
+    for module in list(sys.modules):
+        if module == name or module.startswith(name + "."):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(builtins, "__import__", fail)
+
+
+def test_without_tensorboard_a_run_says_so_once(capsys, tmp_path, monkeypatch):
+    without(monkeypatch, "torch.utils.tensorboard")
+    run = tmp_path / "run"
+    assert main(["train", TOY, *DEBUG, "--method", "none", "--run-dir", str(run)]) == 0
+    said = capsys.readouterr().err
+    assert said.count("TensorBoard is not installed") == 1 and "metrics.jsonl" in said
+    assert not list(run.glob("events*"))
+
+
+def scalars(path, name):
+    """(step, value) pairs as TensorBoard shows them."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = reader.EventAccumulator(str(path))
+    events.Reload()
+    return [(point.step, point.value) for point in events.Scalars(name)]
+
+
+def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path):
+    for steps in ((10, 20, 30, 40), (30, 40, 50)):  # killed, and resumed from step 20
+        with Progress("rnd", 50, RunDir(tmp_path)) as progress:
+            for step in steps:
+                progress({"step": step, "charts/SPS": 1})
+    assert [step for step, _ in scalars(tmp_path, "charts/SPS")] == [10, 20, 30, 40, 50]
+
+
+def test_tensorboard_has_the_evaluation(runs):
+    result = json.loads((runs / TOY / "eval.json").read_text())
+    ((step, value),) = scalars(runs / TOY, "charts/eval_return")
+    assert step == RunDir(runs / TOY).last_row()["step"]
+    assert value == pytest.approx(result["mean"])
+
+
+def test_an_environment_that_cannot_be_drawn(capsys, runs, tmp_path):
+    said = refused(capsys, "show", runs / "Undrawn-v0")
+    assert "Undrawn-v0 cannot be drawn" in said
+    for env in ("Undrawn-v0", "Blind-v0", "Unwritten-v0"):
+        said = refused(capsys, "play", env, "--out", tmp_path / "x.gif")
+        assert f"{env} cannot be drawn: " in said
+
+
+def test_a_missing_pygame_is_one_sentence(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    said = refused(capsys, "play", "CartPole-v1", "--steps", 5, "--out", tmp_path / "x.gif")
+    assert "pygame is not installed" in said
+
+
+def test_a_run_plays_only_what_it_can_see(capsys, runs, tmp_path):
+    words = ["--run", runs / TOY, "--out", tmp_path / "x.gif", "--steps", 5]
+    said = refused(capsys, "play", "CartPole-v1", *words)
+    assert f"trained on {TOY}" in said and "CartPole-v1" in said
+    shutil.rmtree(tmp_path / "x.gif", ignore_errors=True)
+    assert main([str(word) for word in ("play", TOY, *words)]) == 0
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '"x"', "3", "{}", '{"env": {}}', '{"env": '])
+def test_a_damaged_config_is_named(capsys, runs, tmp_path, content):
+    run = shutil.copytree(runs / TOY, tmp_path / "run")
+    (run / "config.json").write_text(content)
+    for words in (["eval"], ["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+        assert "config.json" in refused(capsys, *words, run)
+
+
+def test_a_run_that_is_none_is_one_sentence(capsys, tmp_path):
+    (tmp_path / "file").write_text("no run")
+    for place in (tmp_path, tmp_path / "file", tmp_path / "missing"):
+        for words in (["eval"], ["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+            assert f"{place} is not a run directory" in refused(capsys, *words, place)
+        assert "holds no runs" in refused(capsys, "report", place)
+
+
+def test_a_run_without_a_checkpoint(capsys, runs, tmp_path):
+    run = shutil.copytree(runs / TOY, tmp_path / "run")
+    (run / "checkpoint.pt").unlink()
+    for words in (["eval"], ["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+        assert "has no checkpoint.pt" in refused(capsys, *words, run)
+
+
+def test_seeds_of_episodes_have_a_range(capsys, runs):
+    for words in (["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+        for seed in (-1, 2**31):
+            assert f"seed = {seed}" in refused(capsys, *words, runs / TOY, "--seed", seed)
+
+
+def test_what_cannot_be_written_is_one_sentence(capsys, runs, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    inside = tmp_path / "file" / "x"
+    small = ["--preset", "debug", "--seeds", 1, "--rollouts", 2]
+    assert "Not a directory" in refused(capsys, "doctor", TOY, *small, "--out", inside)
+    assert "Not a directory" in refused(capsys, "inspect", runs / TOY, "--out", inside)
+    video = ["play", TOY, "--steps", 3, "--out", tmp_path / "file" / "x.gif"]
+    assert str(tmp_path / "file") in refused(capsys, *video)
