@@ -219,6 +219,13 @@ def table(**numbers):
             "rarity better than the norm: rank correlation 0.70 against 0.40 (in all 2 seeds)",
         ),
         ({"rarity": (0.7, 0.4)}, "rarity worse than the norm"),
+        ({"price_noise": (0.0, 3.0)}, "Noise can buy this bonus: a step of noise pays 3 times"),
+        ({"price_noise": (3.0, 0.5)}, "Noise is not worth more than anything else"),
+        (
+            {"price_noise": (3.0, 0.02), "price_first": (0, 1.5), "price_repeat": (0, 0.9)},
+            "Noise cannot buy this bonus: a step of noise pays 0.02 times a usual step, "
+            "a first sight 1.5 times, a repeat 0.9 times.",
+        ),
         ({"noise_z": (2.0, 1.0)}, "drawn to noise less than the norm"),
         ({"noise_z": (1.0, 2.0)}, "drawn to noise more than the norm"),
         (

@@ -1,10 +1,11 @@
 """The reward's scale: one bonus means the same in every loop, whatever its surprises do."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from surprise_memory import Bonus
+from surprise_memory import Bonus, BonusConfig
 from surprise_memory.nn.normalise import LEAST_SPREAD, LEVEL_STEPS, MOST, RewardScaler
 
 METHODS = ("rnd", "icm", "ngu", "ae", "disagreement", "rnd+counts", "rnd+sm", "rnd+sm+gain")
@@ -28,8 +29,8 @@ def returns_of(paid):
 def test_the_divisor_is_the_level_times_the_spread_in_units_of_the_level():
     """Worked out with NumPy: a warm-up fills the filter, one rollout is measured."""
     rng = np.random.default_rng(0)
-    untrained = rng.random((40, 3)) * 200
-    trained = rng.random((50, 3)) * 3
+    untrained = (rng.random((40, 3)) < 0.1) * 200.0
+    trained = (rng.random((50, 3)) < 0.1) * 3.0
     scaler = RewardScaler(3, 0.9, momentum=0.9)
     scaler.update(torch.as_tensor(untrained), yes(untrained), warmup=True)
     scaler.update(torch.as_tensor(trained), yes(trained))
@@ -116,9 +117,8 @@ def test_a_rare_bonus_spreads_its_return_as_a_common_one_does():
 @pytest.mark.parametrize("kind", ["constant", "drifting"])
 def test_short_rollouts_and_dull_observations_never_pay_a_fortune(method, kind):
     """`ngu` with rollouts of 8 steps once paid 20,415 in one step."""
-    import gymnasium as gym
-
-    bonus = Bonus(method, (3,), num_envs=4, action_space=gym.spaces.Discrete(2))
+    config = BonusConfig(epochs=1, minibatches=1)
+    bonus = Bonus(method, (3,), 4, config, action_space=gym.spaces.Discrete(2))
     rng = np.random.default_rng(0)
     obs = np.ones((4, 3), np.float32)
     most = 0.0

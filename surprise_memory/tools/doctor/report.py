@@ -34,6 +34,9 @@ SECTIONS = {  # heading -> measure -> its label
     "Is it fooled by noise?": {
         "noise_z": "z of noise (at most 2.65)",
         "noise_pay": "paid for noise (12.5 % of steps)",
+        "price_noise": "a step of noise, in usual steps",
+        "price_first": "a first sight among noise",
+        "price_repeat": "a repeat among noise",
     },
 }
 COSTS = {"ask_us": "asking", "learn_us": "learning"}

@@ -61,13 +61,18 @@ def standardised(bonus: Array, rows: Array) -> Array:
 
 
 def noise_values(seen: Seen, columns: tuple[str, ...]) -> Values:
-    """Mean z-score of noise, its share of the reward, and the events' z-scores among noise."""
+    """Mean z-score of noise, its share of the reward, and the events' z-scores among noise.
+
+    And what a step of noise, a first sight and a repeat are paid, in mean real steps.
+    """
     rows = seen.rows
     noise = np.concatenate(seen.noise)
     values: Values = {"noise_z": {}, "noise_pay": {}}
     for column in columns:
         bonus = seen.column(column)
         z = standardised(bonus, rows)
+        for name, number in prices(seen, bonus, noise).items():
+            values.setdefault(name, {})[column] = number
         share = bonus[rows & noise].sum() / max(bonus[rows].sum(), 1e-300)
         values["noise_z"][column] = measure.mean_of(z[rows & noise])
         values["noise_pay"][column] = float(share)
@@ -75,6 +80,22 @@ def noise_values(seen: Seen, columns: tuple[str, ...]) -> Values:
             shown = rows & ~noise & seen.event(name)
             values.setdefault(f"noisy/{name}", {})[column] = measure.mean_of(z[shown])
     return values
+
+
+def prices(seen: Seen, bonus: Array, noise: Array) -> dict[str, float]:
+    """What noise (H, B), first sights and repeats are paid, over what real steps are paid."""
+    real = seen.rows & ~noise
+    mean = max(measure.mean_of(bonus[real]), 1e-300)
+    keys = np.concatenate(seen.keys)
+    valid = np.concatenate(seen.valid)
+    valid[len(valid) - len(noise) :] &= ~noise
+    opens = np.concatenate(seen.first)
+    first, again = measure.first_and_repeats(bonus, keys, opens, valid)
+    return {
+        "price_noise": measure.mean_of(bonus[seen.rows & noise]) / mean,
+        "price_first": first / mean,
+        "price_repeat": again / mean,
+    }
 
 
 def scale_values(seen: Seen, bonus: RolloutTrainer, paid: str) -> Values:

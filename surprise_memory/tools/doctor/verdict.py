@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from surprise_memory.bonus.methods import split_method
 from surprise_memory.bonus.model import IDLE_CORRELATION
 
+BUYS = 1.0  # price of noise, in usual steps, from which an agent is better off watching it
+HARMLESS = 0.2  # price below which it is better off anywhere else
+NOISE_PROOF = "rnd+sm+recognise+gate"
 SAME = 0.03  # a difference of correlations or z-scores too small to mention
 # Measure -> column -> estimate. The column is norm, novelty, or all if it belongs to neither.
 Measures = dict[str, dict[str, "Estimate"]]
@@ -65,9 +68,15 @@ def titles(diagnosis: Diagnosis) -> dict[str, str]:
 def verdict(measures: Measures, autoencoder: bool = True) -> list[str]:
     """A few sentences with their numbers; `autoencoder`: the method's memory has one (W)."""
     if "corr" not in measures:
-        return [alive(measures, "norm"), rarity_alone(measures), noise_alone(measures)]
+        return [
+            alive(measures, "norm"),
+            bought(measures, "norm"),
+            rarity_alone(measures),
+            noise_alone(measures),
+        ]
     sentences = [
         alive(measures, "novelty"),
+        bought(measures, "novelty"),
         memory(measures, autoencoder),
         rarity(measures),
         noise(measures),
@@ -99,6 +108,23 @@ def alive(measures: Measures, paid: str) -> str:
     scaled = get(measures, "scaled_mean", paid) or 0
     spread = f"std {100 * cv:.0f} % of its mean"
     return f"The bonus is alive: finite, {spread}, {scaled:.2g} per step after scaling."
+
+
+def bought(measures: Measures, paid: str) -> str:
+    """Can noise buy it? What noise, first sights and repeats would be paid, in mean real steps."""
+    noise = get(measures, "price_noise", paid)
+    if noise is None:
+        return "Whether noise can buy it could not be measured: no held-out step had any."
+    first = get(measures, "price_first", paid)
+    repeat = get(measures, "price_repeat", paid)
+    prices = f"a step of noise pays {noise:.2g} times a usual step"
+    if first is not None and repeat is not None:
+        prices += f", a first sight {first:.2g} times, a repeat {repeat:.2g} times"
+    if noise > BUYS:
+        return f"Noise can buy this bonus: {prices}. Take --method {NOISE_PROOF}."
+    if noise > HARMLESS:
+        return f"Noise is not worth more than anything else here: {prices}."
+    return f"Noise cannot buy this bonus: {prices}."
 
 
 def memory(measures: Measures, autoencoder: bool) -> str:
