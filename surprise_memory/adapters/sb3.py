@@ -46,7 +46,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         config: BonusConfig | None = None,
         seed: int = 0,
     ) -> None:
-        """`every` is the number of vector steps between updates; nothing is paid before the second.
+        """`every` is the number of vector steps between updates; nothing is paid at first.
 
         Put Monitor or VecMonitor inside, where they see the task's reward alone, and VecNormalize
         around it.
