@@ -26,7 +26,6 @@ METHODS = (
     "ngu",
     "ae",
     "disagreement",
-    "rnd+counts",
     "rnd+sm",
     "icm+sm",
     "ae+sm",
