@@ -21,9 +21,10 @@ from surprise_memory.training.checkpoint import read_checkpoint, restore
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.evaluate import evaluate
-from surprise_memory.training.loop import build, train, warm_up
+from surprise_memory.training.loop import build, train
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.warmup import warm_up
 
 
 def small(method="rnd+sm", env=TOY, **changes):
@@ -143,8 +144,8 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
     assert steps == sorted(set(steps))
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_save_first(tmp_path, how):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_sigterm_and_sighup_save_first(tmp_path, how):
     words = ["train", TOY, "--preset", "debug", "--steps", "10M", "--save-minutes", "99"]
     child = subprocess.Popen(
         command(*words, "--run-dir", str(tmp_path / "r")), stderr=subprocess.PIPE, text=True
@@ -182,7 +183,8 @@ def test_evaluation_moves_nothing_and_keeps_its_quota(tmp_path):
     before = json.dumps(
         {k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()}
     )
-    returns = evaluate(agent, env, 7)
+    returns, cut = evaluate(agent, env, 7)
+    assert cut == 0
     assert len(returns) == 7
     assert before == json.dumps(
         {k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()}
@@ -214,7 +216,7 @@ def test_evaluation_gives_every_environment_the_same_number_of_episodes():
         def act(self, obs, first, state, mode):
             return torch.zeros(2), {}, state
 
-    assert np.mean(evaluate(Nobody(), Uneven(), 8)) == 5.5
+    assert np.mean(evaluate(Nobody(), Uneven(), 8).returns) == 5.5
 
 
 def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():

@@ -23,7 +23,10 @@ def say_eval(path: Path) -> None:
     """Print an evaluation."""
     result = read_json(path)
     value = f"[bold]{result['mean']:.3f}[/] ± {result['std']:.3f}"
-    rich_console().print(f"Return over {result['episodes']} episodes: {value}  ({path})")
+    cut = ""
+    if result.get("cut"):
+        cut = f", {result['cut']} of them cut by --eval-steps"
+    rich_console().print(f"Return over {result['episodes']} episodes{cut}: {value}  ({path})")
 
 
 def load(path: Path) -> tuple[RunConfig, RunDir]:
@@ -51,7 +54,10 @@ def setting(run: RunConfig) -> str:
 
 
 def eval_command(
-    run: tyro.conf.Positional[Path], episodes: int = 128, greedy: bool = False
+    run: tyro.conf.Positional[Path],
+    episodes: int = 128,
+    greedy: bool = False,
+    eval_steps: int | None = None,
 ) -> None:
     """Evaluate a trained agent on whole episodes; nothing learns.
 
@@ -61,9 +67,12 @@ def eval_command(
         run: The run's directory.
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of sampling one.
+        eval_steps: Steps after which an episode is cut; the run's own number if not given.
     """
     require(episodes >= 1, "episodes", episodes, "at least 1")
     config, out = load(run)
+    if eval_steps is not None:
+        config = dataclasses.replace(config, eval_steps=eval_steps)
     env, agent, bonus = build(config)
     env.close()
     restore(out, config, agent, bonus)

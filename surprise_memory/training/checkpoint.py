@@ -3,7 +3,7 @@
 import dataclasses
 from collections import deque
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from surprise_memory import torch_files
 from surprise_memory.agents.base import Agent
@@ -18,19 +18,24 @@ FORMAT = "surprise-memory checkpoint 3"
 APART = ("bonus_carry", "recent")  # of the runner's state, saved as plain values
 
 
+class Parts(NamedTuple):
+    """What a run is made of."""
+
+    run: RunConfig
+    out: RunDir
+    env: VecEnv
+    agent: Agent
+    bonus: Any  # None without one
+
+
 def save_checkpoint(
-    out: RunDir,
-    run: RunConfig,
-    env: VecEnv,
-    agent: Agent,
-    bonus: Any,
-    state: RunnerState,
-    final: bool,
+    parts: Parts, state: RunnerState, final: bool, warmup: int | None = None
 ) -> None:
     """Write checkpoint.pt; the old one is kept as checkpoint.previous.pt.
 
-    `final`: the run stops or ends here.
+    `final`: the run stops or ends here. `warmup`: rollouts that are done, in the midst of it.
     """
+    run, out, env, agent, bonus = parts
     names = [f.name for f in dataclasses.fields(state) if f.name not in APART]
     content = {
         "format": FORMAT,
@@ -42,11 +47,15 @@ def save_checkpoint(
         "recent": list(state.recent),
         "bonus_carry": dataclasses.asdict(state.bonus_carry),
         "env": None,
+        "warmup": None,
     }
     if bonus is not None:
         content["bonus"] = bonus.state_dict()
     if env.saves_state:
         content["env"] = env.get_state()
+    if warmup is not None:
+        stream = env.action_space.np_random.bit_generator.state
+        content["warmup"] = {"done": warmup, "actions": stream}
     torch_files.save(content, out.checkpoint, out.previous)
 
 
@@ -77,9 +86,15 @@ def cure(out: RunDir) -> str:
     return "Put an intact copy in its place, or delete it to start this run again."
 
 
-def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> dict[str, Any]:
-    """Load networks, optimisers, statistics and random streams; returns the whole checkpoint."""
-    content = read_checkpoint(out)
+def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> None:
+    """Load networks, optimisers, statistics and random streams."""
+    put_back(read_checkpoint(out), out, run, agent, bonus)
+
+
+def put_back(
+    content: dict[str, Any], out: RunDir, run: RunConfig, agent: Agent, bonus: Any
+) -> None:
+    """Give the agent and the bonus what a checkpoint holds of them."""
     if content["method"] != run.method:
         raise UserError(
             f"{out.checkpoint} was trained with '{content['method']}', this run is '{run.method}'."
@@ -94,14 +109,10 @@ def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> dict[str, 
         raise UserError(
             f"{out.checkpoint} does not fit this run's networks: was its config.json changed?"
         ) from error
-    return content
 
 
-def load_checkpoint(
-    out: RunDir, run: RunConfig, env: VecEnv, agent: Agent, bonus: Any
-) -> RunnerState:
-    """Continue from the checkpoint. Environments that cannot be restored begin new episodes."""
-    content = restore(out, run, agent, bonus)
+def resumed_state(content: dict[str, Any], env: VecEnv, bonus: Any) -> RunnerState:
+    """Where a checkpoint goes on. Environments that cannot be restored begin new episodes."""
     state = RunnerState.reset(env, bonus)
     if content["env"] is not None:
         env.set_state(content["env"])

@@ -10,6 +10,7 @@ from surprise_memory.bonus import BonusConfig
 from surprise_memory.bonus.config import complete, config_type
 from surprise_memory.bonus.methods import backbone, check_method
 from surprise_memory.errors import UserError, one_of, require
+from surprise_memory.training.seeds import check_seed
 
 Config = TypeVar("Config")
 PRESET_NAMES = ("default", "noisy", "paper", "released-code", "debug")
@@ -41,6 +42,10 @@ class RunConfig:
     """Minutes between checkpoints; 0 saves after every rollout."""
     eval_episodes: int = 128
     """Episodes of the evaluation after training; 0 evaluates nothing."""
+    eval_steps: int = 27_000
+    """Steps after which an episode of the evaluation is cut; its return so far counts."""
+    step_seconds: float = 120.0
+    """Seconds that a worker process may take for a step (MiniWorld); 0 waits for ever."""
     threads: int = 1
     """Threads of torch; several runs at once use cores better than several threads."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -48,14 +53,13 @@ class RunConfig:
     bonus: BonusConfig = field(default_factory=BonusConfig)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "envs", "rollout", "threads"):
+        for name in ("steps", "envs", "rollout", "threads", "eval_steps"):
             value = getattr(self, name)
             require(value >= 1, name, value, "at least 1")
-        for name in ("warmup_rollouts", "eval_episodes"):
+        for name in ("warmup_rollouts", "eval_episodes", "save_minutes", "step_seconds"):
             value = getattr(self, name)
             require(value >= 0, name, value, "at least 0")
-        require(self.save_minutes >= 0, "save_minutes", self.save_minutes, "at least 0")
-        require(0 <= self.seed < 2**31, "seed", self.seed, "between 0 and 2^31 - 1")
+        check_seed(self.seed, self.envs)
         one_of(self.preset, PRESET_NAMES, "preset")
         check_method(self.method)
         one_of(self.agent, ("auto", *AGENTS), "agent")

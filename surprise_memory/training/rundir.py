@@ -22,7 +22,8 @@ from surprise_memory.files import NEW, read_json, write_atomically, write_json
 TAIL = 2**16  # bytes at the end of metrics.jsonl that are read for its last row
 
 
-MAY_CHANGE = ("steps", "threads")  # options that a resumed run may have other values of
+# Options that a resumed run may have other values of: they decide how long and how, not what.
+MAY_CHANGE = ("steps", "threads", "save_minutes", "eval_episodes", "eval_steps", "step_seconds")
 OURS = (".lock", "cell.json")  # files that may be there before a run
 
 
