@@ -1,5 +1,6 @@
 """Files that are whole or absent: written under another name, synced, renamed. No torch here."""
 
+import contextlib
 import errno
 import json
 import os
@@ -29,18 +30,30 @@ def write_atomically(
         if previous is not None and path.exists():
             keep(path, previous)
         os.replace(new, path)
-    except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
-        new.unlink(missing_ok=True)
-        why = "the disk is full"
-        if isinstance(error, OSError) and error.errno != errno.ENOSPC:
-            why = str(error)
-        cure = "The file from before is intact: free some space and --resume."
-        raise UserError(f"Could not write {path}: {why}. {cure}") from error
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """Why a file could not be written, what is left of it, and what to do."""
+    why = error.strerror or str(error)
+    cure = "make it possible to write there"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        why = "the disk is full"
+        cure = "free some space"
+    elif not path.parent.is_dir():
+        why = f"{path.parent} is gone, or not a directory"
+    left = "Nothing was there before"
+    if path.exists():
+        left = "What was there before is intact"
+    return UserError(f"Could not write {path}: {why}. {left}: {cure}, then run it again.")
 
 
 def keep(path: Path, previous: Path) -> None:

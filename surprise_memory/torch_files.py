@@ -30,11 +30,16 @@ class HashingFile:
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.hash = hashlib.sha256()
+        self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
         """Write some bytes."""
         self.hash.update(data)
-        return self.file.write(data)
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
 
     def flush(self) -> None:
         """As a file does."""
@@ -49,7 +54,12 @@ def save(content: Any, path: Path, previous: Path | None = None) -> None:
 
     def write(file: BinaryIO) -> None:
         hashing = HashingFile(file)
-        torch.save(content, hashing)  # type: ignore[arg-type]  # it only writes and flushes
+        try:
+            torch.save(content, hashing)  # type: ignore[arg-type]  # it only writes and flushes
+        except RuntimeError:
+            if hashing.error is not None:  # torch would hide why it could not write
+                raise hashing.error from None
+            raise
         file.write(MARK + hashing.hash.digest())
 
     write_atomically(path, write, previous)

@@ -15,6 +15,11 @@ from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import rebuild
 
 FORMAT = "surprise-memory checkpoint 3"
+KEYS = {
+    "format", "method", "agent", "buffer", "bonus", "runner", "recent", "bonus_carry", "env",
+    "warmup",
+}  # fmt: skip
+MISFITS = (RuntimeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 APART = ("bonus_carry", "recent")  # of the runner's state, saved as plain values
 
 
@@ -73,6 +78,9 @@ def read_checkpoint(out: RunDir) -> dict[str, Any]:
         raise UserError(
             f"{out.checkpoint} is not a '{FORMAT}': it comes from another program or version."
         )
+    missing = sorted(KEYS - content.keys())
+    if missing:
+        raise UserError(f"{out.checkpoint} has no '{missing[0]}': it is not whole. {cure(out)}")
     return content
 
 
@@ -105,19 +113,24 @@ def put_back(
             agent.load_buffer(content["buffer"])
         if bonus is not None:
             bonus.load_state_dict(content["bonus"])
-    except (RuntimeError, KeyError, ValueError) as error:
+    except MISFITS as error:
         raise UserError(
             f"{out.checkpoint} does not fit this run's networks: was its config.json changed?"
         ) from error
 
 
-def resumed_state(content: dict[str, Any], env: VecEnv, bonus: Any) -> RunnerState:
+def resumed_state(content: dict[str, Any], out: RunDir, env: VecEnv, bonus: Any) -> RunnerState:
     """Where a checkpoint goes on. Environments that cannot be restored begin new episodes."""
     state = RunnerState.reset(env, bonus)
-    if content["env"] is not None:
-        env.set_state(content["env"])
-        carry = rebuild(state.bonus_carry, content["bonus_carry"])
-        state = RunnerState(**content["runner"], bonus_carry=carry)
-    state.steps = content["runner"]["steps"]
-    state.recent = deque(content["recent"], maxlen=RECENT)
+    try:
+        if content["env"] is not None:
+            env.set_state(content["env"])
+            carry = rebuild(state.bonus_carry, content["bonus_carry"])
+            state = RunnerState(**content["runner"], bonus_carry=carry)
+        state.steps = content["runner"]["steps"]
+        state.recent = deque(content["recent"], maxlen=RECENT)
+    except MISFITS as error:
+        raise UserError(
+            f"{out.checkpoint} does not fit this run's environment: was its config.json changed?"
+        ) from error
     return state

@@ -1,8 +1,10 @@
 """A run, fully described: one frozen dataclass."""
 
 import dataclasses
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, TypeVar
 
 from surprise_memory.agents import AGENTS, DQNConfig, PPOConfig
@@ -108,9 +110,12 @@ def with_part_options(run: RunConfig) -> RunConfig:
     return run_type()(**values | {"bonus": complete(run.bonus)})
 
 
-def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
-    """A config from config.json; refuses keys that this version does not have."""
+def from_dict(kind: type[Config], values: Any) -> Config:
+    """A config from config.json; refuses keys that this version does not have, and wrong types."""
+    if not isinstance(values, dict):
+        raise UserError(f"config.json is damaged: it has {values!r} where options should be.")
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    types = field_types(kind)
     nested = {}
     for name, value in values.items():
         if name not in known:
@@ -119,7 +124,39 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
                 f"config.json has the option '{name}', which this version does not know: {cure}."
             )
         nested[name] = value
-        if isinstance(value, dict):
-            part: Any = known[name].default_factory
+        part: Any = known[name].default_factory
+        nests = dataclasses.is_dataclass(types.get(name)) or isinstance(value, dict)
+        if nests and part is not dataclasses.MISSING:
             nested[name] = from_dict(part, value)
+        elif not fits(value, types.get(name)):
+            raise UserError(f"config.json is damaged: {name} = {value!r} is of a wrong type.")
+    for name, option in known.items():
+        needed = option.default is option.default_factory is dataclasses.MISSING
+        if needed and name not in nested:
+            raise UserError(f"config.json is damaged: it has no '{name}'.")
     return kind(**nested)
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; none where they name what only another file knows."""
+    try:
+        return typing.get_type_hints(kind)
+    except NameError:
+        return {}
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value from JSON is of a field's type; types that JSON does not have fit all.
+
+    >>> fits(3, float), fits(None, int | None), fits(True, int), fits("3", int)
+    (True, True, False, False)
+    """
+    if isinstance(hint, UnionType):
+        return any(fits(value, part) for part in typing.get_args(hint))
+    if hint is float:
+        hint = (int, float)
+    if isinstance(value, bool) and hint in (int, (int, float)):
+        return False
+    if hint in (int, (int, float), str, bool, NoneType):
+        return isinstance(value, hint)
+    return True

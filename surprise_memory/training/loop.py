@@ -112,7 +112,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
         state = RunnerState.reset(env, bonus)
     else:
         put_back(saved, out, run, agent, bonus)
-        state = resumed_state(saved, env, bonus)
+        state = resumed_state(saved, out, env, bonus)
         out.rewind(state.steps)  # before anything is collected: steps count on from here
         if saved["warmup"] is None:
             if state.steps < run.steps:

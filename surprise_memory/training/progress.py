@@ -3,6 +3,7 @@
 The same numbers go to TensorBoard.
 """
 
+import contextlib
 import time
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any
 
 from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.errors import need
+from surprise_memory.files import cannot_write
 from surprise_memory.training.rundir import RunDir
 
 PATIENCE = 50  # rollouts with an idle memory before a warning
@@ -68,7 +70,8 @@ class Progress:
     ) -> None:
         self.bar.stop()
         if self.tensorboard:
-            self.tensorboard.close()
+            with contextlib.suppress(OSError):  # its rows are in metrics.jsonl
+                self.tensorboard.close()
 
     def __call__(self, row: dict[str, Any]) -> None:
         """Show one row, and write it for TensorBoard."""
@@ -78,9 +81,16 @@ class Progress:
             self._print(row)
         self._warn(row)
         if self.tensorboard:
+            self._write(row)
+
+    def _write(self, row: dict[str, Any]) -> None:
+        """One row for TensorBoard."""
+        try:
             for name, value in row.items():
                 if name != "step":
                     self.tensorboard.add_scalar(name, value, row["step"])
+        except OSError as error:
+            raise cannot_write(self.out.path / "events.out.tfevents", error) from error
 
     def _print(self, row: dict[str, Any]) -> None:
         """One plain line, for logs."""
