@@ -5,6 +5,7 @@ import errno
 import json
 import resource
 import shutil
+import sys
 import traceback
 
 import fakes
@@ -106,13 +107,13 @@ def test_a_checkpoint_without_a_key(capsys, run_dir, key):
 
 
 @pytest.mark.parametrize("key", ["agent", "bonus", "env", "runner", "recent"])
-@pytest.mark.parametrize("value", [[], {}, 3])
+@pytest.mark.parametrize("value", [["a"], {}, 3])
 def test_a_checkpoint_with_something_else_in_it(capsys, run_dir, key, value):
+    if (key, value) == ("recent", {}):
+        value = None
     path = run_dir / "checkpoint.pt"
     torch_files.save(torch_files.load(path) | {key: value}, path)
     words = ["train", TOY, *DEBUG, "--steps", "512", "--run-dir", str(run_dir), "--resume"]
-    if (key, value) == ("recent", []) or (key, value) == ("recent", {}):
-        return  # a valid one
     assert "does not fit this run" in refused(capsys, *words)
 
 
@@ -298,3 +299,33 @@ def test_the_traceback_is_still_there_for_a_program(tmp_path):
         train(run, fresh(tmp_path / "r", run))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert "in step" in "".join(traceback.format_tb(caught.value.__cause__.__traceback__))
+
+
+# --- trust ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["", "NoisyTV:channels=8/"])
+def test_a_run_from_elsewhere_imports_no_module_unless_it_is_trusted(
+    capsys, run_dir, monkeypatch, prefix
+):
+    """The id `module:ID` makes Gymnasium import the module."""
+    marker = run_dir / "imported"
+    module = f"import pathlib; pathlib.Path({str(marker)!r}).touch()"
+    (run_dir / "payload.py").write_text(module)
+    monkeypatch.syspath_prepend(str(run_dir))
+    monkeypatch.delitem(sys.modules, "payload", raising=False)
+    config = json.loads((run_dir / "config.json").read_text())
+    config["env"] = f"{prefix}payload:Payload-v0"
+    (run_dir / "config.json").write_text(json.dumps(config))
+    for command in (
+        ["eval", str(run_dir)],
+        ["show", str(run_dir)],
+        ["play", TOY, "--run", str(run_dir)],
+        ["mnir", str(run_dir)],
+        ["inspect", str(run_dir)],
+    ):
+        said = refused(capsys, *command)
+        assert "imports the Python module 'payload'" in said and "--trust" in said
+    assert not marker.exists()
+    refused(capsys, "eval", str(run_dir), "--trust")  # it registers no such environment
+    assert marker.exists()

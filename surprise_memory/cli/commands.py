@@ -7,7 +7,7 @@ from typing import Literal
 import tyro
 
 from surprise_memory.bonus.methods import methods
-from surprise_memory.envs import list_envs
+from surprise_memory.envs import list_envs, module_of
 from surprise_memory.errors import UserError, choose, require
 from surprise_memory.files import read_json, write_json
 from surprise_memory.stages import STAGES
@@ -29,14 +29,24 @@ def say_eval(path: Path) -> None:
     rich_console().print(f"Return over {result['episodes']} episodes{cut}: {value}  ({path})")
 
 
-def load(path: Path) -> tuple[RunConfig, RunDir]:
-    """A finished or running run, by its directory."""
+def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
+    """A finished or running run, by its directory.
+
+    Unless it is trusted, it may not name a Python module: the directory may be someone else's.
+    """
     out = RunDir(path)
     if not out.exists:
         raise UserError(
             f"{path} is not a run directory (it has no config.json): name one that `train` made."
         )
-    return from_dict(run_type(), read_json(out.config)), out
+    config = from_dict(run_type(), read_json(out.config))
+    module = module_of(config.env)
+    if module is not None and not trust:
+        raise UserError(
+            f"{out.config} names the environment '{config.env}', which imports the Python module "
+            f"'{module}': add --trust if you know that run."
+        )
+    return config, out
 
 
 def setting(run: RunConfig) -> str:
@@ -58,6 +68,7 @@ def eval_command(
     episodes: int = 128,
     greedy: bool = False,
     eval_steps: int | None = None,
+    trust: bool = False,
 ) -> None:
     """Evaluate a trained agent on whole episodes; nothing learns.
 
@@ -68,9 +79,10 @@ def eval_command(
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of sampling one.
         eval_steps: Steps after which an episode is cut; the run's own number if not given.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     require(episodes >= 1, "episodes", episodes, "at least 1")
-    config, out = load(run)
+    config, out = load(run, trust)
     if eval_steps is not None:
         config = dataclasses.replace(config, eval_steps=eval_steps)
     env, agent, bonus = build(config)
@@ -135,16 +147,17 @@ def bench_command(
     show(result, console)
 
 
-def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
+def show_command(run: tyro.conf.Positional[Path], seed: int = 0, trust: bool = False) -> None:
     """Draw a run: its learning curve, and the surprise norm and novelty of one episode.
 
     Args:
         run: The run's directory.
         seed: Which episode.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from surprise_memory.tools.run_figures import draw_run
 
-    config, out = load(run)
+    config, out = load(run, trust)
     print(draw_run(config, out, seed))
 
 
@@ -155,6 +168,7 @@ def play_command(
     seed: int = 0,
     steps: int = 1000,
     fps: int = 12,
+    trust: bool = False,
 ) -> None:
     """Write a video of an episode, by random actions or by a run's agent.
 
@@ -167,6 +181,7 @@ def play_command(
         seed: Which episode.
         steps: At most so many.
         fps: Steps per second.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from surprise_memory.tools import episode, video
 
@@ -175,7 +190,7 @@ def play_command(
     bonus = None
     path = Path(env.replace("/", "-") + ".mp4")
     if run is not None:
-        config, where = load(run)
+        config, where = load(run, trust)
         agent, bonus = episode.trained(config, where, seed)
         path = where.path / "play.mp4"
     chunk, frames = episode.play(env, agent, seed, steps, bonus)
@@ -196,6 +211,7 @@ def mnir_command(
     longest: int = 640,
     own_agent: bool = False,
     out: Path = Path("mnir.png"),
+    trust: bool = False,
 ) -> None:
     """What trained bonuses think of noise, walls, the goal, rooms: MNIR by event, as bars.
 
@@ -206,6 +222,7 @@ def mnir_command(
         longest: Steps of an episode that are looked at.
         own_agent: Let the run's own agent play them instead of random actions.
         out: The picture; the numbers go beside it as .json.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from rich.table import Table
 
@@ -218,7 +235,7 @@ def mnir_command(
         "at least 1",
     )
     found: dict[str, list[dict[str, float]]] = {}
-    loaded = [load(run) for run in runs]
+    loaded = [load(run, trust) for run in runs]
     worlds = sorted({config.env for config, _ in loaded})
     require(len(worlds) == 1, "runs", worlds, "on one environment")
     for config, where in loaded:
@@ -241,7 +258,10 @@ def mnir_command(
 
 
 def inspect_command(
-    run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0
+    run: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    seed: int = 0,
+    trust: bool = False,
 ) -> None:
     """Draw the paper's figures of a trained bonus: t-SNE and variances; on DoorKey also a map.
 
@@ -251,10 +271,11 @@ def inspect_command(
         run: The directory of a trained run.
         out: Where the pictures and METHOD-inspect.json go; RUN/inspect if not given.
         seed: Which layout and episode.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from surprise_memory.tools import episode, paper_figures
 
-    config, where = load(run)
+    config, where = load(run, trust)
     _, bonus = episode.trained(config, where, seed)
     if bonus is None:
         raise UserError(f"{where.path} has no bonus (method none): choose another run.")

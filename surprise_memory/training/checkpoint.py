@@ -109,8 +109,9 @@ def put_back(
         )
     try:
         agent.load_state_dict(content["agent"])
-        if content["buffer"] is not None:
-            agent.load_buffer(content["buffer"])
+        buffer = content.pop("buffer")  # may be gigabytes: not kept beside the agent's copy
+        if buffer is not None:
+            agent.load_buffer(buffer)
         if bonus is not None:
             bonus.load_state_dict(content["bonus"])
     except MISFITS as error:
@@ -128,7 +129,7 @@ def resumed_state(content: dict[str, Any], out: RunDir, env: VecEnv, bonus: Any)
             carry = rebuild(state.bonus_carry, content["bonus_carry"])
             state = RunnerState(**content["runner"], bonus_carry=carry)
         state.steps = content["runner"]["steps"]
-        state.recent = deque(content["recent"], maxlen=RECENT)
+        state.recent = deque(map(float, content["recent"]), maxlen=RECENT)
     except MISFITS as error:
         raise UserError(
             f"{out.checkpoint} does not fit this run's environment: was its config.json changed?"
