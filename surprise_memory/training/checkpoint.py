@@ -81,6 +81,9 @@ def read_checkpoint(out: RunDir) -> dict[str, Any]:
     missing = sorted(KEYS - content.keys())
     if missing:
         raise UserError(f"{out.checkpoint} has no '{missing[0]}': it is not whole. {cure(out)}")
+    runner = content["runner"]
+    if not isinstance(runner, dict) or not isinstance(runner.get("steps"), int):
+        raise UserError(f"{out.checkpoint} does not say its step: it is not whole. {cure(out)}")
     return content
 
 
@@ -130,6 +133,8 @@ def resumed_state(content: dict[str, Any], out: RunDir, env: VecEnv, bonus: Any)
             state = RunnerState(**content["runner"], bonus_carry=carry)
         state.steps = content["runner"]["steps"]
         state.recent = deque(map(float, content["recent"]), maxlen=RECENT)
+        if content["warmup"] is not None:
+            env.action_space.np_random.bit_generator.state = content["warmup"]["actions"]
     except MISFITS as error:
         raise UserError(
             f"{out.checkpoint} does not fit this run's environment: was its config.json changed?"

@@ -63,6 +63,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
         env, agent, bonus = build(run, resumed_at(saved))
         parts = Parts(run, out, env, agent, bonus)
         state = start(parts, saved, stop)
+        del saved  # the parts have copies
         T = agent.rollout_length(run.rollout)
         clock = Clock(state.steps)
         while state.steps < run.steps and not stop.asked:
@@ -120,7 +121,6 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
                 fill(run, env, agent, agent, bonus, state, missing)
             return state
         done = saved["warmup"]["done"]
-        env.action_space.np_random.bit_generator.state = saved["warmup"]["actions"]
     clock = Clock(state.steps)
 
     def after(number: int) -> None:
