@@ -3,9 +3,20 @@
 import sys
 
 from surprise_memory.errors import how_to_install
+from surprise_memory.training.stop import Handlers, interrupt
 
 
 def main() -> int:
+    """Run a command. A signal ends it with a sentence from the start."""
+    with Handlers(interrupt):
+        try:
+            return run()
+        except KeyboardInterrupt:
+            print("\nStopped.", file=sys.stderr)
+            return 130
+
+
+def run() -> int:
     """The command line, or how to get it."""
     try:
         from surprise_memory import cli

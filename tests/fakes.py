@@ -1,6 +1,7 @@
 """Small environments and agents whose truth is known."""
 
 import os
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -68,13 +69,15 @@ def chunk_of(next_obs, first=None, valid=None, done=None):
 
 
 class Fragile(Picture):
-    """A picture that ends its whole process, or raises, at a certain step."""
+    """A picture that ends its whole process, raises, or hangs, at a certain step."""
 
-    def __init__(self, die_at=None, raise_at=None):
+    def __init__(self, die_at=None, raise_at=None, hang_at=None):
         super().__init__()
-        self.die_at, self.raise_at = die_at, raise_at
+        self.die_at, self.raise_at, self.hang_at = die_at, raise_at, hang_at
 
     def step(self, action):
+        if self.total + 1 == self.hang_at:
+            time.sleep(3600)
         if self.total + 1 == self.die_at:
             os._exit(9)
         if self.total + 1 == self.raise_at:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,9 +21,10 @@ from surprise_memory.training.checkpoint import read_checkpoint, restore
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.evaluate import evaluate
-from surprise_memory.training.loop import build, train, warm_up
+from surprise_memory.training.loop import build, train
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.warmup import warm_up
 
 
 def small(method="rnd+sm", env=TOY, **changes):
@@ -144,8 +144,8 @@ def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
     assert steps == sorted(set(steps))
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_save_first(tmp_path, how):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_sigterm_and_sighup_save_first(tmp_path, how):
     words = ["train", TOY, "--preset", "debug", "--steps", "10M", "--save-minutes", "99"]
     child = subprocess.Popen(
         command(*words, "--run-dir", str(tmp_path / "r")), stderr=subprocess.PIPE, text=True
@@ -183,7 +183,8 @@ def test_evaluation_moves_nothing_and_keeps_its_quota(tmp_path):
     before = json.dumps(
         {k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()}
     )
-    returns = evaluate(agent, env, 7)
+    returns, cut = evaluate(agent, env, 7)
+    assert cut == 0
     assert len(returns) == 7
     assert before == json.dumps(
         {k: str(v) for k, v in leaves([agent.state_dict(), bonus.state_dict()]).items()}
@@ -215,7 +216,7 @@ def test_evaluation_gives_every_environment_the_same_number_of_episodes():
         def act(self, obs, first, state, mode):
             return torch.zeros(2), {}, state
 
-    assert np.mean(evaluate(Nobody(), Uneven(), 8)) == 5.5
+    assert np.mean(evaluate(Nobody(), Uneven(), 8).returns) == 5.5
 
 
 def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():
@@ -233,18 +234,6 @@ def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():
 def test_config_survives_json(name):
     run = PRESETS[name](TOY)
     assert from_dict(RunConfig, json.loads(json.dumps(dataclasses.asdict(run)))) == run
-
-
-def test_checkpoints_run_no_code(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return os.system, (f"touch {tmp_path / 'owned'}",)
-
-    out = RunDir(tmp_path)
-    torch.save({"format": Evil()}, out.checkpoint)
-    with pytest.raises(UserError, match="nothing in it was run"):
-        read_checkpoint(out)
-    assert not (tmp_path / "owned").exists()
 
 
 def test_ppo_sees_a_ratio_of_one_at_its_first_minibatch():

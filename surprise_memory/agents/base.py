@@ -67,6 +67,10 @@ class Agent:
     def after_warmup(self, bonus: Any) -> None:
         """Learn once from all warm-up rollouts."""
 
+    def can_save_warmup(self) -> bool:
+        """Whether a run can resume in the midst of its warm-up."""
+        return True
+
     def rollouts_to_refill(self, steps: int, least: int) -> int:
         """Rollouts to collect without learning when a run resumes at `steps`, at least `least`."""
         return 0

@@ -187,6 +187,10 @@ class DQN(Agent):
             drawn = self.replay.sample(self.config.batch, self.rng)
             bonus.train_on(drawn.chunk, torch.ones_like(drawn.weight), warmup=True)
 
+    def can_save_warmup(self) -> bool:
+        """Only with the replay, which is what the warm-up makes."""
+        return self.replay.ready and self._saves_replay(final=True)
+
     def rollouts_to_refill(self, steps: int, least: int) -> int:
         """A run that resumes without its replay first collects up to a tenth of it."""
         if self.replay.ready:
@@ -234,13 +238,16 @@ class DQN(Agent):
 
     def buffer_state(self, final: bool) -> dict[str, Any] | None:
         """The replay, if it was asked for, or if it is small and this is the final save."""
-        if self.config.save_replay == "never":
-            return None
-        size = self.replay.steps * self.replay.bytes_per_step
-        small = final and self.replay.ready and size < SMALL
-        if small or self.config.save_replay == "always":
+        if self._saves_replay(final):
             return self.replay.state_dict()
         return None
+
+    def _saves_replay(self, final: bool) -> bool:
+        if self.config.save_replay == "never":
+            return False
+        size = self.replay.steps * self.replay.bytes_per_step
+        small = final and self.replay.ready and size < SMALL
+        return small or self.config.save_replay == "always"
 
     def load_buffer(self, state: dict[str, Any]) -> None:
         """The other half of buffer_state."""

@@ -7,7 +7,7 @@ from typing import Literal
 import tyro
 
 from surprise_memory.bonus.methods import methods
-from surprise_memory.envs import list_envs
+from surprise_memory.envs import list_envs, module_of
 from surprise_memory.errors import UserError, choose, require, require_between
 from surprise_memory.files import read_json, write_json
 from surprise_memory.stages import STAGES
@@ -23,27 +23,33 @@ def say_eval(path: Path) -> None:
     """Print an evaluation."""
     result = read_json(path)
     value = f"[bold]{result['mean']:.3f}[/] ± {result['std']:.3f}"
-    rich_console().print(f"Return over {result['episodes']} episodes: {value}  ({path})")
+    cut = ""
+    if result.get("cut"):
+        cut = f", {result['cut']} of them cut by --eval-steps"
+    rich_console().print(f"Return over {result['episodes']} episodes{cut}: {value}  ({path})")
 
 
-def load(path: Path) -> tuple[RunConfig, RunDir]:
-    """A finished or running run, by its directory."""
+def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
+    """A finished or running run, by its directory.
+
+    Unless it is trusted, it may not name a Python module: the directory may be someone else's.
+    """
     out = RunDir(path)
     if not out.exists:
         raise UserError(
             f"{path} is not a run directory (it has no config.json): name one that `train` made."
         )
-    values = read_json(out.config)
-    try:
-        return from_dict(run_type(), values), out
-    except (AttributeError, TypeError) as error:  # a list, a number, an option that is missing
+    config = from_dict(run_type(), read_json(out.config))
+    module = module_of(config.env)
+    if module is not None and not trust:
         raise UserError(
-            f"{out.config} is damaged: it does not hold the options of a run. "
-            "Replace it by an intact copy."
-        ) from error
+            f"{out.config} names the environment '{config.env}', which imports the Python module "
+            f"'{module}': add --trust if you know that run."
+        )
+    return config, out
 
 
-def check_seed(seed: int) -> None:
+def check_episode_seed(seed: int) -> None:
     """Refuse an episode's seed that no environment takes."""
     require_between("seed", seed, 0, 2**31 - 1)
 
@@ -63,7 +69,11 @@ def setting(run: RunConfig) -> str:
 
 
 def eval_command(
-    run: tyro.conf.Positional[Path], episodes: int = 128, greedy: bool = False
+    run: tyro.conf.Positional[Path],
+    episodes: int = 128,
+    greedy: bool = False,
+    eval_steps: int | None = None,
+    trust: bool = False,
 ) -> None:
     """Evaluate a trained agent on whole episodes; nothing learns.
 
@@ -73,9 +83,13 @@ def eval_command(
         run: The run's directory.
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of sampling one.
+        eval_steps: Steps after which an episode is cut; the run's own number if not given.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     require_between("episodes", episodes, 1, 1_000_000)
-    config, out = load(run)
+    config, out = load(run, trust)
+    if eval_steps is not None:
+        config = dataclasses.replace(config, eval_steps=eval_steps)
     env, agent, bonus = build(config)
     env.close()
     restore(out, config, agent, bonus)
@@ -138,17 +152,18 @@ def bench_command(
     show(result, console)
 
 
-def show_command(run: tyro.conf.Positional[Path], seed: int = 0) -> None:
+def show_command(run: tyro.conf.Positional[Path], seed: int = 0, trust: bool = False) -> None:
     """Draw a run: its learning curve, and the surprise norm and novelty of one episode.
 
     Args:
         run: The run's directory.
         seed: Which episode.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from surprise_memory.tools.run_figures import draw_run
 
-    check_seed(seed)
-    config, out = load(run)
+    check_episode_seed(seed)
+    config, out = load(run, trust)
     print(draw_run(config, out, seed))
 
 
@@ -159,6 +174,7 @@ def play_command(
     seed: int = 0,
     steps: int = 1000,
     fps: int = 12,
+    trust: bool = False,
 ) -> None:
     """Write a video of an episode, by random actions or by a run's agent.
 
@@ -171,17 +187,18 @@ def play_command(
         seed: Which episode.
         steps: At most so many.
         fps: Steps per second.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from surprise_memory.tools import episode, video
 
     require_between("steps", steps, 1, 1_000_000)
     require_between("fps", fps, 1, 1_000)
-    check_seed(seed)
+    check_episode_seed(seed)
     agent = None
     bonus = None
     path = Path(env.replace("/", "-") + ".mp4")
     if run is not None:
-        config, where = load(run)
+        config, where = load(run, trust)
         episode.check_fits(env, config)
         agent, bonus = episode.trained(config, where, seed)
         path = where.path / "play.mp4"
@@ -203,6 +220,7 @@ def mnir_command(
     longest: int = 640,
     own_agent: bool = False,
     out: Path = Path("mnir.png"),
+    trust: bool = False,
 ) -> None:
     """What trained bonuses think of noise, walls, the goal, rooms: MNIR by event, as bars.
 
@@ -213,6 +231,7 @@ def mnir_command(
         longest: Steps of an episode that are looked at.
         own_agent: Let the run's own agent play them instead of random actions.
         out: The picture; the numbers go beside it as .json.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from rich.table import Table
 
@@ -221,9 +240,9 @@ def mnir_command(
     require(len(runs) >= 1, "runs", len(runs), "at least 1")
     require_between("episodes", episodes, 1, 65_536)
     require_between("longest", longest, 1, 1_000_000)
-    check_seed(seed)
+    check_episode_seed(seed)
     found: dict[str, list[dict[str, float]]] = {}
-    loaded = [load(run) for run in runs]
+    loaded = [load(run, trust) for run in runs]
     worlds = sorted({config.env for config, _ in loaded})
     require(len(worlds) == 1, "runs", worlds, "on one environment")
     for config, where in loaded:
@@ -246,7 +265,10 @@ def mnir_command(
 
 
 def inspect_command(
-    run: tyro.conf.Positional[Path], out: Path | None = None, seed: int = 0
+    run: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    seed: int = 0,
+    trust: bool = False,
 ) -> None:
     """Draw the paper's figures of a trained bonus: t-SNE and variances; on DoorKey also a map.
 
@@ -256,11 +278,12 @@ def inspect_command(
         run: The directory of a trained run.
         out: Where the pictures and METHOD-inspect.json go; RUN/inspect if not given.
         seed: Which layout and episode.
+        trust: Import the Python module that an environment `module:ID` of the run names.
     """
     from surprise_memory.tools import episode, paper_figures
 
-    check_seed(seed)
-    config, where = load(run)
+    check_episode_seed(seed)
+    config, where = load(run, trust)
     _, bonus = episode.trained(config, where, seed)
     if bonus is None:
         raise UserError(f"{where.path} has no bonus (method none): choose another run.")

@@ -83,6 +83,21 @@ def family_of(env_id: str) -> str:
     return LAST
 
 
+def module_of(env_id: str) -> str | None:
+    """The Python module that making an environment imports, None where it imports none.
+
+    >>> module_of("NoisyTV:channels=8/my_package.tasks:Maze-v0")
+    'my_package.tasks'
+    """
+    wrapped = split_id(env_id, WRAPPERS)
+    if wrapped is not None:
+        return module_of(wrapped.inner)
+    module, colon, _ = env_id.partition(":")
+    if colon:
+        return module
+    return None
+
+
 def register_family(name: str, family: Family) -> None:
     """Add environments from another package. Families that come with this one are asked before it.
 
@@ -111,5 +126,6 @@ __all__ = [
     "family_of",
     "list_envs",
     "make_vec",
+    "module_of",
     "register_family",
 ]

@@ -8,7 +8,15 @@ checked against ALE with Gymnasium's wrappers: docs/environments.md.
 import numpy as np
 
 from surprise_memory.envs.autoreset import AutoresetAdapter
-from surprise_memory.envs.base import Array, Family, Step, VecEnv, envpool, missing_envpool
+from surprise_memory.envs.base import (
+    Array,
+    Family,
+    Step,
+    VecEnv,
+    envpool,
+    envpool_seed,
+    missing_envpool,
+)
 
 PAPER = ("Freeway", "Frostbite", "Venture", "Gravitar", "Solaris", "MontezumaRevenge")
 CAP = 4500  # agent steps, 18,000 frames
@@ -69,7 +77,7 @@ class Atari(VecEnv):
             f"{env_id}-v5",
             env_type="gymnasium",
             num_envs=num_envs,
-            seed=seed % 2**31,  # EnvPool takes an int32
+            seed=envpool_seed(seed, num_envs),
             num_threads=threads,
             max_episode_steps=CAP,
             repeat_action_probability=sticky,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from surprise_memory.errors import UserError, need
+from surprise_memory.errors import UserError, need, require
 
 Array = np.ndarray[Any, Any]
 
@@ -74,6 +74,17 @@ class VecEnv:
         """The first environment as an image (H, W, 3). It must be made with `render=True`."""
         raise UserError(f"{type(self).__name__} environments cannot be drawn: write `render`.")
 
+    def keep_fixed(self, first_seed: int) -> None:
+        """A resumed run is made with another seed. Draw what is fixed for a run, such as a TV's
+        channels, from the seed that the run began with.
+        """
+
+    def limit_time(self, seconds: float) -> None:
+        """For other processes that step it: fail if a step takes longer; 0 is no limit.
+
+        A step in this process cannot be interrupted.
+        """
+
     def close(self) -> None:
         """Release threads and processes."""
 
@@ -110,6 +121,14 @@ class Family:
 def envpool() -> Any:
     """The EnvPool module, which has MiniGrid and Atari, or how to get it."""
     return need("envpool", extra="minigrid,atari", package="EnvPool")
+
+
+def envpool_seed(seed: int, num_envs: int) -> int:
+    """A seed of 32 bits as the signed number that EnvPool takes; environment i has seed + i."""
+    require(0 <= seed <= 2**32 - num_envs, "seed", seed, f"between 0 and 2^32 - {num_envs}")
+    if seed >= 2**31:
+        return seed - 2**32
+    return seed
 
 
 def missing_envpool() -> str | None:

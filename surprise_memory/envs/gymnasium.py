@@ -45,8 +45,8 @@ class Gymnasium(VecEnv):
             options["render_mode"] = "rgb_array"
         try:
             self.env: Any = gym.make_vec(env_id, num_envs, vectorization_mode="sync", **options)
-        except (gym.error.Error, ImportError) as error:
-            reason = str(error).rstrip(".")
+        except Exception as error:  # its constructor may raise anything
+            reason = str(error).rstrip(".") or type(error).__name__
             raise UserError(f"Gymnasium cannot make '{env_id}': {reason}.") from error
         except TypeError as error:
             if not render or "render_mode" not in str(error):

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from surprise_memory.envs.autoreset import AutoresetAdapter
-from surprise_memory.envs.base import Array, Family, Step, VecEnv, envpool, missing_envpool
+from surprise_memory.envs.base import (
+    Array,
+    Family,
+    Step,
+    VecEnv,
+    envpool,
+    envpool_seed,
+    missing_envpool,
+)
 
 PREFIXES = ("MiniGrid-", "BabyAI-")
 # Tasks whose mission changes from episode to episode; elsewhere it is constant and says nothing.
@@ -74,11 +82,8 @@ class MiniGrid(VecEnv):
         self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
     ) -> None:
         self.num_envs = num_envs
-        options: dict[str, Any] = {
-            "num_envs": num_envs,
-            "seed": seed % 2**31,  # EnvPool takes an int32
-            "num_threads": threads,
-        }
+        options: dict[str, Any] = {"num_envs": num_envs, "num_threads": threads}
+        options["seed"] = envpool_seed(seed, num_envs)
         if render:
             options["render_mode"] = "rgb_array"
         self.env = envpool().make(env_id, env_type="gymnasium", **options)

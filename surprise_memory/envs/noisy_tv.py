@@ -69,6 +69,7 @@ class NoisyTV(VecEnv):
         self.action_space = gym.spaces.Discrete(actions)
         self.tv_action = actions - 1
         self.rng = np.random.default_rng(seed)
+        self.channels_rng = self.rng
         self.options = options
         self.left: Array = np.zeros(env.num_envs, int)  # steps that the TV stays on
         self.watched: Array = np.zeros(env.num_envs, bool)
@@ -106,7 +107,7 @@ class NoisyTV(VecEnv):
         """One frame for each of some rows, of the dtype."""
         shape = (self.newest_channels, *self.obs_shape[1:])
         if self.options.channels and self.frames is None:
-            self.frames = draw_noise(self.rng, (self.options.channels, *shape), dtype)
+            self.frames = draw_noise(self.channels_rng, (self.options.channels, *shape), dtype)
             self.stored = self.options.channels
         if self.frames is None or not self.stored:
             return draw_noise(self.rng, (rows, *shape), dtype)
@@ -134,6 +135,15 @@ class NoisyTV(VecEnv):
         if self.watched[0]:
             picture = np.random.default_rng().integers(0, 256, picture.shape, np.uint8)
         return picture
+
+    def keep_fixed(self, first_seed: int) -> None:
+        """The channels are those of the run's start."""
+        self.channels_rng = np.random.default_rng(first_seed)
+        self.env.keep_fixed(first_seed)
+
+    def limit_time(self, seconds: float) -> None:
+        """For the environment behind it."""
+        self.env.limit_time(seconds)
 
     def close(self) -> None:
         """Close the environment behind the TV."""

@@ -71,6 +71,14 @@ class NoisyView(VecEnv):
         """The first environment, without the noise."""
         return self.env.render()
 
+    def keep_fixed(self, first_seed: int) -> None:
+        """For the environment behind it: the noise is fresh."""
+        self.env.keep_fixed(first_seed)
+
+    def limit_time(self, seconds: float) -> None:
+        """For the environment behind it."""
+        self.env.limit_time(seconds)
+
     def close(self) -> None:
         """Close the environment behind it."""
         self.env.close()

@@ -1,7 +1,7 @@
 """Slow Python environments in a few processes, many in each, that write into shared memory.
 
 When a worker dies, a warning names it, another takes its place, and its episodes count as
-truncated. An exception in an environment ends the run with a sentence.
+truncated. An exception in an environment, or one that hangs, ends the run with a sentence.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from surprise_memory.envs.worker_process import Make, SharedArrays, work
 from surprise_memory.errors import UserError
 
 MAX_RESTARTS = 5  # of one worker, without a step in between
+START_SECONDS = 600.0  # a worker may take to make its environments, and to reset them all
 
 
 class Worker(NamedTuple):
@@ -51,6 +52,7 @@ class Workers(VecEnv):
         """
         self.num_envs = num_envs
         self.seed = seed
+        self.step_seconds = 0.0
         self.stack = stack
         self.make = make
         self.options = options
@@ -87,9 +89,9 @@ class Workers(VecEnv):
 
     def _wait_ready(self, k: int) -> gym.Space[Any]:
         """Wait until worker k has made its environments; returns their action space."""
-        process, pipe = self.workers[k]
+        process = self.workers[k].process
         try:
-            space: gym.Space[Any] = _content(pipe.recv(), "while it was made")
+            space: gym.Space[Any] = _content(self._answer(k, START_SECONDS), "while it was made")
         except EOFError:
             process.join()
             raise UserError(
@@ -97,14 +99,32 @@ class Workers(VecEnv):
             ) from None
         return space
 
-    def _recv(self, k: int) -> Any:
-        """What worker k answers; EOFError when it is dead."""
+    def _recv(self, k: int, seconds: float) -> Any:
+        """What worker k says; EOFError when it is dead."""
+        process = self.workers[k].process
+        return _content(self._answer(k, seconds), f"in worker {k} ({process.name})")
+
+    def _answer(self, k: int, seconds: float) -> Any:
+        """The next message of worker k, which may take so long; 0 is for ever."""
         process, pipe = self.workers[k]
-        return _content(pipe.recv(), f"in worker {k} ({process.name})")
+        if seconds and not pipe.poll(seconds):
+            process.kill()
+            raise UserError(
+                f"Worker {k} ({process.name}) has not answered for {seconds:g} seconds: "
+                "an environment hangs. Fix it, or allow more time with --step-seconds."
+            )
+        return pipe.recv()
+
+    def limit_time(self, seconds: float) -> None:
+        """Fail if a step takes longer; 0 is no limit."""
+        self.step_seconds = seconds
 
     def _send_all(self, command: str) -> list[int]:
         """Send a command to every worker and wait; returns the workers that died."""
         dead = []
+        seconds = START_SECONDS
+        if command == "step":
+            seconds = self.step_seconds
         for k, worker in enumerate(self.workers):
             try:
                 worker.pipe.send(command)
@@ -114,7 +134,7 @@ class Workers(VecEnv):
             if k in dead:
                 continue
             try:
-                self._recv(k)
+                self._recv(k, seconds)
             except (EOFError, ConnectionResetError):
                 dead.append(k)
                 continue
@@ -177,12 +197,12 @@ class Workers(VecEnv):
         self.workers[k] = self._spawn(k)
         self._wait_ready(k)
         self.workers[k].pipe.send("reset")
-        self._recv(k)
+        self._recv(k, START_SECONDS)
 
     def render(self) -> Array:
         """The first environment, drawn (H, W, 3)."""
         self.workers[0].pipe.send("render")
-        return np.asarray(self._recv(0))
+        return np.asarray(self._recv(0, START_SECONDS))
 
     def close(self) -> None:
         """Stop the workers."""

@@ -106,7 +106,7 @@ def _with_value(config: Any, names: list[str], value: Any) -> Any:
 def digest(run: RunConfig) -> str:
     """Eight letters that change with anything that changes the result."""
     settings = flatten(dataclasses.asdict(run))
-    for name in ("threads", "save_minutes"):
+    for name in ("threads", "save_minutes", "eval_steps", "step_seconds"):
         del settings[name]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 

@@ -1,39 +1,46 @@
 """Checkpoints: everything that lasts, in one file that is loaded without running code."""
 
 import dataclasses
-import pickle
 from collections import deque
-from typing import Any
+from shlex import quote
+from typing import Any, NamedTuple
 
-import torch
-
+from surprise_memory import torch_files
 from surprise_memory.agents.base import Agent
 from surprise_memory.envs import VecEnv
 from surprise_memory.errors import UserError
-from surprise_memory.files import write_atomically
 from surprise_memory.training.collect import RECENT, RunnerState
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import rebuild
 
-FORMAT = "surprise-memory checkpoint 2"
-UNREADABLE = (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError)
+FORMAT = "surprise-memory checkpoint 3"
+KEYS = {
+    "format", "method", "agent", "buffer", "bonus", "runner", "recent", "bonus_carry", "env",
+    "warmup",
+}  # fmt: skip
+MISFITS = (RuntimeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 APART = ("bonus_carry", "recent")  # of the runner's state, saved as plain values
 
 
-def save_checkpoint(
-    out: RunDir,
-    run: RunConfig,
-    env: VecEnv,
-    agent: Agent,
-    bonus: Any,
-    state: RunnerState,
-    final: bool,
-) -> None:
-    """Write checkpoint.pt; the old one stays until the new one is complete and synced.
+class Parts(NamedTuple):
+    """What a run is made of."""
 
-    `final`: the run stops or ends here.
+    run: RunConfig
+    out: RunDir
+    env: VecEnv
+    agent: Agent
+    bonus: Any  # None without one
+
+
+def save_checkpoint(
+    parts: Parts, state: RunnerState, final: bool, warmup: int | None = None
+) -> None:
+    """Write checkpoint.pt; the old one is kept as checkpoint.previous.pt.
+
+    `final`: the run stops or ends here. `warmup`: rollouts that are done, in the midst of it.
     """
+    run, out, env, agent, bonus = parts
     names = [f.name for f in dataclasses.fields(state) if f.name not in APART]
     content = {
         "format": FORMAT,
@@ -45,12 +52,16 @@ def save_checkpoint(
         "recent": list(state.recent),
         "bonus_carry": dataclasses.asdict(state.bonus_carry),
         "env": None,
+        "warmup": None,
     }
     if bonus is not None:
         content["bonus"] = bonus.state_dict()
     if env.saves_state:
         content["env"] = env.get_state()
-    write_atomically(out.checkpoint, lambda file: torch.save(content, file))
+    if warmup is not None:
+        stream = env.action_space.np_random.bit_generator.state
+        content["warmup"] = {"done": warmup, "actions": stream}
+    torch_files.save(content, out.checkpoint, out.previous)
 
 
 def read_checkpoint(out: RunDir) -> dict[str, Any]:
@@ -60,49 +71,72 @@ def read_checkpoint(out: RunDir) -> dict[str, Any]:
             f"{out.path} has no checkpoint.pt: train it first, or name another run directory."
         )
     try:
-        content = torch.load(out.checkpoint, weights_only=True)
-    except UNREADABLE as error:
-        raise UserError(
-            f"{out.checkpoint} is corrupted or not a checkpoint of this program, and nothing in it "
-            "was run: delete it to start this run again, or replace it by an intact copy."
-        ) from error
+        content = torch_files.load(out.checkpoint)
+    except torch_files.Damaged as error:
+        raise UserError(f"{error} {cure(out)}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(
             f"{out.checkpoint} is not a '{FORMAT}': it comes from another program or version."
         )
+    missing = sorted(KEYS - content.keys())
+    if missing:
+        raise UserError(f"{out.checkpoint} has no '{missing[0]}': it is not whole. {cure(out)}")
+    runner = content["runner"]
+    if not isinstance(runner, dict) or not isinstance(runner.get("steps"), int):
+        raise UserError(f"{out.checkpoint} does not say its step: it is not whole. {cure(out)}")
     return content
 
 
-def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> dict[str, Any]:
-    """Load networks, optimisers, statistics and random streams; returns the whole checkpoint."""
-    content = read_checkpoint(out)
+def cure(out: RunDir) -> str:
+    """What to do about a checkpoint that cannot be used."""
+    if out.previous.exists():
+        return (
+            f"The checkpoint before it is kept: `mv {quote(str(out.previous))} "
+            f"{quote(str(out.checkpoint))}`, then go on."
+        )
+    return "Put an intact copy in its place, or delete it to start this run again."
+
+
+def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> None:
+    """Load networks, optimisers, statistics and random streams."""
+    put_back(read_checkpoint(out), out, run, agent, bonus)
+
+
+def put_back(
+    content: dict[str, Any], out: RunDir, run: RunConfig, agent: Agent, bonus: Any
+) -> None:
+    """Give the agent and the bonus what a checkpoint holds of them."""
     if content["method"] != run.method:
         raise UserError(
             f"{out.checkpoint} was trained with '{content['method']}', this run is '{run.method}'."
         )
     try:
         agent.load_state_dict(content["agent"])
-        if content["buffer"] is not None:
-            agent.load_buffer(content["buffer"])
+        buffer = content.pop("buffer")  # may be gigabytes: not kept beside the agent's copy
+        if buffer is not None:
+            agent.load_buffer(buffer)
         if bonus is not None:
             bonus.load_state_dict(content["bonus"])
-    except (RuntimeError, KeyError, ValueError) as error:
+    except MISFITS as error:
         raise UserError(
             f"{out.checkpoint} does not fit this run's networks: was its config.json changed?"
         ) from error
-    return content
 
 
-def load_checkpoint(
-    out: RunDir, run: RunConfig, env: VecEnv, agent: Agent, bonus: Any
-) -> RunnerState:
-    """Continue from the checkpoint. Environments that cannot be restored begin new episodes."""
-    content = restore(out, run, agent, bonus)
+def resumed_state(content: dict[str, Any], out: RunDir, env: VecEnv, bonus: Any) -> RunnerState:
+    """Where a checkpoint goes on. Environments that cannot be restored begin new episodes."""
     state = RunnerState.reset(env, bonus)
-    if content["env"] is not None:
-        env.set_state(content["env"])
-        carry = rebuild(state.bonus_carry, content["bonus_carry"])
-        state = RunnerState(**content["runner"], bonus_carry=carry)
-    state.steps = content["runner"]["steps"]
-    state.recent = deque(content["recent"], maxlen=RECENT)
+    try:
+        if content["env"] is not None:
+            env.set_state(content["env"])
+            carry = rebuild(state.bonus_carry, content["bonus_carry"])
+            state = RunnerState(**content["runner"], bonus_carry=carry)
+        state.steps = content["runner"]["steps"]
+        state.recent = deque(map(float, content["recent"]), maxlen=RECENT)
+        if content["warmup"] is not None:
+            env.action_space.np_random.bit_generator.state = content["warmup"]["actions"]
+    except MISFITS as error:
+        raise UserError(
+            f"{out.checkpoint} does not fit this run's environment: was its config.json changed?"
+        ) from error
     return state

@@ -11,6 +11,7 @@ from torch import Tensor
 from surprise_memory.agents.base import Agent, Mode, State
 from surprise_memory.bonus import Carry
 from surprise_memory.envs import VecEnv
+from surprise_memory.training import door
 from surprise_memory.training.buffers import RolloutBuffer
 from surprise_memory.types import Chunk
 
@@ -39,7 +40,7 @@ class RunnerState:
         if bonus is not None:
             carry = bonus.start(B)
         return RunnerState(
-            obs=torch.as_tensor(env.reset()),
+            obs=torch.as_tensor(door.reset(env)),
             first=torch.ones(B, dtype=torch.bool),
             returns=torch.zeros(B),
             lengths=torch.zeros(B),
@@ -82,7 +83,7 @@ def env_step(
     `bonus` is for agents with a state, which observe the bonus of each step; it learns nothing.
     """
     action, extras, state.agent_state = agent.act(state.obs, state.first, state.agent_state, mode)
-    step = env.step(action.numpy())
+    step = door.step(env, action.numpy())
     row = {
         "obs": state.obs,
         "action": action,

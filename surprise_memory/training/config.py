@@ -1,8 +1,10 @@
 """A run, fully described: one frozen dataclass."""
 
 import dataclasses
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, TypeVar
 
 from surprise_memory.agents import AGENTS, DQNConfig, PPOConfig
@@ -10,6 +12,7 @@ from surprise_memory.bonus import BonusConfig
 from surprise_memory.bonus.config import complete, config_type
 from surprise_memory.bonus.methods import backbone, check_method
 from surprise_memory.errors import UserError, check_options, one_of, require, require_between
+from surprise_memory.training.seeds import check_seed
 
 Config = TypeVar("Config")
 PRESET_NAMES = ("default", "noisy", "paper", "released-code", "debug")
@@ -41,6 +44,10 @@ class RunConfig:
     """Minutes between checkpoints; 0 saves after every rollout."""
     eval_episodes: int = 128
     """Episodes of the evaluation after training; 0 evaluates nothing."""
+    eval_steps: int = 27_000
+    """Steps after which an episode of the evaluation is cut; its return so far counts."""
+    step_seconds: float = 120.0
+    """Seconds that a worker process may take for a step (MiniWorld); 0 waits for ever."""
     threads: int = 1
     """Threads of torch; several runs at once use cores better than several threads."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -55,8 +62,11 @@ class RunConfig:
         require_between("threads", self.threads, 1, 1_024)
         require_between("warmup_rollouts", self.warmup_rollouts, 0, 1_000_000)
         require_between("eval_episodes", self.eval_episodes, 0, 1_000_000)
-        require(self.save_minutes >= 0, "save_minutes", self.save_minutes, "at least 0")
-        require(0 <= self.seed < 2**31, "seed", self.seed, "between 0 and 2^31 - 1")
+        require_between("eval_steps", self.eval_steps, 1, 1_000_000_000)
+        for name in ("save_minutes", "step_seconds"):
+            value = getattr(self, name)
+            require(value >= 0, name, value, "at least 0")
+        check_seed(self.seed, self.envs)
         one_of(self.preset, PRESET_NAMES, "preset")
         check_method(self.method)
         one_of(self.agent, ("auto", *AGENTS), "agent")
@@ -105,9 +115,12 @@ def with_part_options(run: RunConfig) -> RunConfig:
     return run_type()(**values | {"bonus": complete(run.bonus)})
 
 
-def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
-    """A config from config.json; refuses keys that this version does not have."""
+def from_dict(kind: type[Config], values: Any) -> Config:
+    """A config from config.json; refuses keys that this version does not have, and wrong types."""
+    if not isinstance(values, dict):
+        raise UserError(f"config.json is damaged: it has {values!r} where options should be.")
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    types = field_types(kind)
     nested = {}
     for name, value in values.items():
         if name not in known:
@@ -116,7 +129,39 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
                 f"config.json has the option '{name}', which this version does not know: {cure}."
             )
         nested[name] = value
-        if isinstance(value, dict):
-            part: Any = known[name].default_factory
+        part: Any = known[name].default_factory
+        nests = dataclasses.is_dataclass(types.get(name)) or isinstance(value, dict)
+        if nests and part is not dataclasses.MISSING:
             nested[name] = from_dict(part, value)
+        elif not fits(value, types.get(name)):
+            raise UserError(f"config.json is damaged: {name} = {value!r} is of a wrong type.")
+    for name, option in known.items():
+        needed = option.default is option.default_factory is dataclasses.MISSING
+        if needed and name not in nested:
+            raise UserError(f"config.json is damaged: it has no '{name}'.")
     return kind(**nested)
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; none where they name what only another file knows."""
+    try:
+        return typing.get_type_hints(kind)
+    except NameError:
+        return {}
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value from JSON is of a field's type; types that JSON does not have fit all.
+
+    >>> fits(3, float), fits(None, int | None), fits(True, int), fits("3", int)
+    (True, True, False, False)
+    """
+    if isinstance(hint, UnionType):
+        return any(fits(value, part) for part in typing.get_args(hint))
+    if hint is float:
+        hint = (int, float)
+    if isinstance(value, bool) and hint in (int, (int, float)):
+        return False
+    if hint in (int, (int, float), str, bool, NoneType):
+        return isinstance(value, hint)
+    return True

@@ -1,6 +1,5 @@
 """One run: build, warm up, then loop { collect, learn, log, save }."""
 
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,21 +11,36 @@ from surprise_memory.agents import AGENTS, Agent, Mode
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.files import write_json
-from surprise_memory.training.checkpoint import load_checkpoint, save_checkpoint
-from surprise_memory.training.collect import RandomAgent, RunnerState, collect
+from surprise_memory.training.checkpoint import (
+    Parts,
+    put_back,
+    read_checkpoint,
+    resumed_state,
+    save_checkpoint,
+)
+from surprise_memory.training.collect import Episode, RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.evaluate import evaluate, summary
 from surprise_memory.training.metrics import check_losses, rollout_metrics
 from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.seeds import EVAL_ENVS, eval_seed, training_seed
+from surprise_memory.training.stop import Stop
+from surprise_memory.training.warmup import check_finite, fill, warm_up
 from surprise_memory.types import Chunk
 
 Report = Callable[[dict[str, Any]], None]
-EVAL_SEED = 1_000_003  # added to a run's seed, so that evaluation layouts are not training's
 
 
-def build(run: RunConfig) -> tuple[VecEnv, Agent, Any]:
-    """The environments, the agent and the bonus of a run; no bonus is None."""
-    env = make_vec(run.env, run.envs, run.seed * run.envs, run.threads)
+def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
+    """The environments, the agent and the bonus of a run; no bonus is None.
+
+    `resumed_at`: the step from which environments that cannot save their state begin anew.
+    """
+    seed = training_seed(run.seed, run.envs, resumed_at)
+    env = make_vec(run.env, run.envs, seed, run.threads)
+    env.limit_time(run.step_seconds)
+    if resumed_at:
+        env.keep_fixed(training_seed(run.seed, run.envs))
     agent = AGENTS[run.backbone].make(env, run, run.method != "none")
     bonus = None
     if run.method != "none":
@@ -42,14 +56,18 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
     `report` gets every row of metrics.
     """
     torch.set_num_threads(run.threads)
-    env, agent, bonus = build(run)
-    state = start(run, out, env, agent, bonus)
-    T = agent.rollout_length(run.rollout)
-    clock = Clock(state.steps)
     with Stop() as stop:
+        saved = None
+        if out.checkpoint.exists():
+            saved = read_checkpoint(out)
+        env, agent, bonus = build(run, resumed_at(saved))
+        parts = Parts(run, out, env, agent, bonus)
+        state = start(parts, saved, stop)
+        del saved  # the parts have copies
+        T = agent.rollout_length(run.rollout)
+        clock = Clock(state.steps)
         while state.steps < run.steps and not stop.asked:
-            chunk, episodes = collect(env, agent, state, T, bonus)
-            check_finite(chunk)
+            chunk, episodes = collect_or_save(parts, state, T)
             r_int, metrics, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
             metrics |= rollout_metrics(env, chunk, r_int, episodes, state.recent)
             check_losses(metrics, out, run.backbone)
@@ -58,77 +76,80 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
             if report:
                 report(row)
             if clock.save_due(run.save_minutes):
-                save_checkpoint(out, run, env, agent, bonus, state, final=False)
-    save_checkpoint(out, run, env, agent, bonus, state, final=True)
-    env.close()
-    if stop.asked:
-        raise KeyboardInterrupt(
-            f"Stopped and saved at step {state.steps:,}. Add --resume to continue."
-        )
-    if run.eval_episodes:
-        write_eval(run, out, agent, bonus)
-    out.finish()
+                save_checkpoint(parts, state, final=False)
+        save_checkpoint(parts, state, final=True)
+        env.close()
+        if state.steps < run.steps:
+            raise KeyboardInterrupt(
+                f"Stopped and saved at step {state.steps:,}. Add --resume to continue."
+            )
+        if run.eval_episodes:
+            stop.at_once("Training is complete and saved. Add --resume to evaluate it.")
+            write_eval(run, out, agent, bonus)
+        out.finish()
     return state
 
 
-def start(run: RunConfig, out: RunDir, env: VecEnv, agent: Agent, bonus: Any) -> RunnerState:
-    """Where a run begins or goes on."""
-    if not out.checkpoint.exists():
+def collect_or_save(parts: Parts, state: RunnerState, T: int) -> tuple[Chunk, list[Episode]]:
+    """T steps. Where the environment fails in them, what was learnt before is saved."""
+    steps = state.steps
+    try:
+        chunk, episodes = collect(parts.env, parts.agent, state, T, parts.bonus)
+        check_finite(chunk)
+    except UserError:
+        if not parts.env.saves_state:  # one that does could not go on from the midst of a rollout
+            state.steps = steps
+            save_checkpoint(parts, state, final=True)
+        raise
+    return chunk, episodes
+
+
+def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState:
+    """Where a run begins or goes on: in its warm-up, or after it."""
+    run, out, env, agent, bonus = parts
+    done = 0  # rollouts of the warm-up
+    if saved is None:
         out.rewind(0)
         state = RunnerState.reset(env, bonus)
-        warm_up(run, env, agent, bonus, state)
-        return state
-    state = load_checkpoint(out, run, env, agent, bonus)
-    out.rewind(state.steps)  # before anything is collected: steps count on from here
-    if state.steps < run.steps:
-        missing = agent.rollouts_to_refill(state.steps, run.warmup_rollouts)
-        fill(run, env, agent, agent, bonus, state, missing)
+    else:
+        put_back(saved, out, run, agent, bonus)
+        state = resumed_state(saved, out, env, bonus)
+        out.rewind(state.steps)  # before anything is collected: steps count on from here
+        if saved["warmup"] is None:
+            if state.steps < run.steps:
+                missing = agent.rollouts_to_refill(state.steps, run.warmup_rollouts)
+                fill(run, env, agent, agent, bonus, state, missing)
+            return state
+        done = saved["warmup"]["done"]
+    clock = Clock(state.steps)
+
+    def after(number: int) -> None:
+        due = stop.asked or clock.save_due(run.save_minutes)
+        if due and agent.can_save_warmup():
+            save_checkpoint(parts, state, final=True, warmup=number)
+        if stop.asked:
+            raise KeyboardInterrupt(stopped_in_warm_up(state.steps, agent.can_save_warmup()))
+
+    warm_up(run, env, agent, bonus, state, done, after)
     return state
 
 
-def warm_up(run: RunConfig, env: VecEnv, agent: Agent, bonus: Any, state: RunnerState) -> None:
-    """Random actions train the bonus and its statistics; nothing is paid."""
-    env.action_space.seed(run.seed)
-    if agent.needs_warmup(bonus):
-        follower = agent if agent.recurrent else None
-        actor = RandomAgent(env, follower)
-        fill(run, env, actor, agent, bonus, state, run.warmup_rollouts)
-        agent.after_warmup(bonus)
+def resumed_at(saved: dict[str, Any] | None) -> int:
+    """The step from which environments need new seeds; 0 where they go on as they were."""
+    if saved is None or saved["env"] is not None:
+        return 0
+    steps: int = saved["runner"]["steps"]
+    return steps
 
 
-def fill(
-    run: RunConfig,
-    env: VecEnv,
-    actor: Agent,
-    agent: Agent,
-    bonus: Any,
-    state: RunnerState,
-    rollouts: int,
-) -> None:
-    """Collect rollouts that the agent does not learn from.
-
-    These come at the start, and when a run resumes without its replay.
-    """
-    for _ in range(rollouts):
-        chunk, _ = collect(env, actor, state, agent.rollout_length(run.rollout), bonus)
-        check_finite(chunk)
-        state.bonus_carry = agent.warm_up(chunk, bonus, state.bonus_carry)
-
-
-def check_finite(chunk: Chunk) -> None:
-    """Stop before a NaN or an infinity from the environment reaches a network."""
-    for name, column in {"next_obs": chunk.next_obs, "reward": chunk.reward}.items():
-        bad = (~column.isfinite()).nonzero()  # (bad values, axes)
-        if len(bad):
-            _, b, *feature = bad[0].tolist()
-            place = f"environment {b}"
-            if feature:
-                place += f", feature {feature[0]}"
-            value = column[tuple(bad[0])].item()
-            raise UserError(
-                f"The environment returned {value} in {name} ({place}): fix it there. "
-                "The checkpoint is intact."
-            )
+def stopped_in_warm_up(steps: int, saved: bool) -> str:
+    """What to say when a run is stopped before its first update."""
+    if saved:
+        return f"Stopped and saved in the warm-up, at step {steps:,}. Add --resume to continue."
+    return (
+        "Stopped in the warm-up. Its replay is not saved (--dqn.save-replay): "
+        "with --resume it begins again."
+    )
 
 
 def write_eval(
@@ -145,8 +166,9 @@ def write_eval(
     """
     wanted = episodes or run.eval_episodes
     mode: Mode = "greedy" if greedy else "sample"
-    env = make_vec(run.env, min(wanted, 128), EVAL_SEED + run.seed, run.threads)
-    result = summary(evaluate(agent, env, wanted, mode, bonus))
+    env = make_vec(run.env, min(wanted, EVAL_ENVS), eval_seed(run.seed), run.threads)
+    env.limit_time(run.step_seconds)
+    result = summary(evaluate(agent, env, wanted, mode, bonus, run.eval_steps))
     env.close()
     path = out.eval
     if greedy:
@@ -175,25 +197,3 @@ class Clock:
             return False
         self.saved = now
         return True
-
-
-class Stop:
-    """Ctrl-C and SIGTERM ask the loop to finish its rollout and save; a second stops at once."""
-
-    asked = False
-
-    def __enter__(self) -> "Stop":
-        try:
-            self.before = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
-        except ValueError:  # not the main thread: the caller handles signals
-            self.before = {}
-        return self
-
-    def _ask(self, number: int, _frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)

@@ -70,10 +70,13 @@ def room_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
 
 
 def check_losses(metrics: dict[str, float], out: RunDir, agent: str) -> None:
-    """Stop when learning has blown up, keeping the checkpoint from before."""
+    """Stop when learning has blown up; a checkpoint from before stays."""
     bad = [name for name, value in metrics.items() if not np.isfinite(value)]
     if bad:
+        kept = "No checkpoint was saved before"
+        if out.checkpoint.exists():
+            kept = f"{out.checkpoint} is from before"
         raise UserError(
-            f"Training diverged: {', '.join(bad)} is not a number. {out.checkpoint} is from "
-            f"before; lower --{agent}.lr or --bonus.lr, or look at the reward's size."
+            f"Training diverged: {', '.join(bad)} is not a number. {kept}; "
+            f"lower --{agent}.lr or --bonus.lr, or look at the reward's size."
         )

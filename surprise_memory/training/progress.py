@@ -3,15 +3,16 @@
 The same numbers go to TensorBoard.
 """
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.errors import how_to_install, need
+from surprise_memory.files import cannot_write
 from surprise_memory.training.rundir import RunDir
 
 PATIENCE = 50  # rollouts with an idle memory before a warning
@@ -23,7 +24,7 @@ def rich_console() -> Any:
     return need("rich.console", extra="cli").Console()
 
 
-@contextmanager
+@contextlib.contextmanager
 def status(title: str) -> Iterator[Callable[[str, float], None]]:
     """Show what a long command is at, called with words and the share that is done.
 
@@ -94,7 +95,8 @@ class Progress:
     ) -> None:
         self.bar.stop()
         if self.tensorboard:
-            self.tensorboard.close()
+            with contextlib.suppress(OSError):  # its rows are in metrics.jsonl
+                self.tensorboard.close()
 
     def __call__(self, row: dict[str, Any]) -> None:
         """Show one row, and write it for TensorBoard."""
@@ -116,12 +118,15 @@ class Progress:
         its checkpoint.
         """
         step = row["step"]
-        if self.make_writer and not self.tensorboard:
-            self.tensorboard = self.make_writer(str(self.out.path), purge_step=step)
-        if self.tensorboard:
-            for name, value in row.items():
-                if name != "step":
-                    self.tensorboard.add_scalar(name, value, step)
+        try:
+            if self.make_writer and not self.tensorboard:
+                self.tensorboard = self.make_writer(str(self.out.path), purge_step=step)
+            if self.tensorboard:
+                for name, value in row.items():
+                    if name != "step":
+                        self.tensorboard.add_scalar(name, value, step)
+        except OSError as error:
+            raise cannot_write(self.out.path / "events.out.tfevents", error) from error
 
     def _print(self, row: dict[str, Any]) -> None:
         """One plain line, for logs."""

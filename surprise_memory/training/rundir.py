@@ -1,8 +1,9 @@
 """A run directory: the only format between training, evaluation and reports. No torch here.
 
-It holds config.json (every option), metrics.jsonl, checkpoint.pt, eval.json, versions.txt, and DONE
-at the end. A file that is rewritten is written under another name, synced and renamed: a killed
-process leaves the old or the new one, never half of either. A lock keeps a second process out.
+It holds config.json (every option), metrics.jsonl, checkpoint.pt, the checkpoint before it,
+eval.json, versions.txt, and DONE at the end. A file that is rewritten is written under another
+name, synced and renamed: a killed process leaves the old or the new one, never half of either. A
+lock keeps a second process out.
 """
 
 import fcntl
@@ -13,15 +14,17 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from surprise_memory.errors import UserError
-from surprise_memory.files import NEW, read_json, write_atomically, write_json
+from surprise_memory.files import NEW, cannot_write, read_json, write_atomically, write_json
 
 TAIL = 2**16  # bytes at the end of metrics.jsonl that are read for its last row
 
 
-MAY_CHANGE = ("steps", "threads")  # options that a resumed run may have other values of
+# Options that a resumed run may have other values of: they decide how long and how, not what.
+MAY_CHANGE = ("steps", "threads", "save_minutes", "eval_episodes", "eval_steps", "step_seconds")
 OURS = (".lock", "cell.json")  # files that may be there before a run
 
 
@@ -37,6 +40,7 @@ class RunDir:
         self.config = path / "config.json"
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.pt"
+        self.previous = path / "checkpoint.previous.pt"  # the one before
         self.eval = path / "eval.json"
         self.done = path / "DONE"
         self._lock: Any = None
@@ -63,6 +67,8 @@ class RunDir:
                 f"Another process is training in {self.path}: wait for it, "
                 "or choose another --run-dir."
             ) from error
+        for path in self.path.glob(f"*{NEW}"):  # a killed process left them
+            path.unlink(missing_ok=True)
         self.done.unlink(missing_ok=True)
         write_json(self.config, config)
         write_atomically(self.path / "versions.txt", lambda f: f.write(versions().encode()))
@@ -76,7 +82,7 @@ class RunDir:
                 f"{self.path} already holds a run: add --resume to continue it, "
                 "or choose another --run-dir."
             )
-        old = flatten(read_json(self.config))
+        old = flatten(read_config(self.config))
         changed = {}  # option -> what the run there has
         for name, value in flatten(config).items():
             if name in MAY_CHANGE or name not in old:
@@ -99,6 +105,8 @@ class RunDir:
                     "Leave --resume out to begin there."
                 )
             return
+        if not self.path.is_dir():
+            raise UserError(f"{self.path} is a file: choose another --run-dir.")
         for path in self.path.iterdir():
             if path.name not in OURS and not path.name.endswith(NEW):
                 raise UserError(
@@ -107,18 +115,26 @@ class RunDir:
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one row of metrics."""
-        with open(self.metrics, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        try:
+            with open(self.metrics, "a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise cannot_write(self.metrics, error) from error
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The metrics so far; a last line that a crash corrupted is skipped."""
         if not self.metrics.exists():
             return
-        for line in self.metrics.read_text().splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
+        lines = self.metrics.read_bytes().splitlines()
+        for number, line in enumerate(lines, 1):
+            row = parse_row(line)
+            if row is not None:
+                yield row
+            elif number < len(lines):
+                raise UserError(
+                    f"{self.metrics} is damaged at line {number}: delete that line, "
+                    f"such as by `sed -i {number}d {quote(str(self.metrics))}`."
+                )
 
     def last_row(self) -> dict[str, Any]:
         """The newest row of metrics, read from the end of the file; empty if there is none yet."""
@@ -128,11 +144,9 @@ class RunDir:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
             lines = file.read().splitlines()
         for line in reversed(lines):
-            try:
-                row: dict[str, Any] = json.loads(line)
+            row = parse_row(line)
+            if row is not None:  # else cut off by a crash, or by where we began to read
                 return row
-            except ValueError:  # cut off by a crash, or by where we began to read
-                continue
         return {}
 
     def rewind(self, step: int) -> None:
@@ -149,6 +163,27 @@ class RunDir:
         """Let another process in."""
         if self._lock:
             self._lock.close()
+
+
+def parse_row(line: bytes) -> dict[str, Any] | None:
+    """A row of metrics, or None where the line is none."""
+    try:
+        row = json.loads(line)
+    except ValueError:  # not JSON, or not text
+        return None
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int | float):
+        return None
+    return row
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """What config.json holds, or a sentence if that are no options."""
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise UserError(
+            f"{path} is damaged, it holds no options: put it back, or train again elsewhere."
+        )
+    return config
 
 
 def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -20,7 +20,8 @@ from surprise_memory.tools.bench.timing import (
 )
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig
-from surprise_memory.training.loop import build, fill
+from surprise_memory.training.loop import build
+from surprise_memory.training.warmup import fill
 
 METHODS = ("none", "lwm", "lwm+sm")
 PARTS = (

@@ -35,7 +35,7 @@ from surprise_memory.tools.doctor.values import (
 from surprise_memory.tools.stats import Array
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig
-from surprise_memory.training.loop import check_finite
+from surprise_memory.training.warmup import check_finite
 from surprise_memory.types import Chunk
 
 NOISE_SHARE = 1 / 8
