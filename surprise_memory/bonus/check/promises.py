@@ -163,11 +163,13 @@ def close(a: Tensor, b: Tensor) -> bool:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Nests of dataclasses, dicts and tensors, bit for bit."""
+    """Nests of dataclasses, dicts, lists and tensors, bit for bit."""
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and torch.equal(a, b)
     if dataclasses.is_dataclass(a):
         return equal(vars(a), vars(b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(equal(a[name], b[name]) for name in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b)
