@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,14 +13,21 @@ from surprise_memory.errors import UserError
 NEW = ".new"  # ends the name of a file that is being written; a killed process may leave one behind
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """`write` fills a new file, which then replaces `path`. On failure `path` is unchanged."""
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], object], previous: Path | None = None
+) -> None:
+    """`write` fills a new file, which then replaces `path`. On failure `path` is unchanged.
+
+    What `path` held before is kept as `previous`, if that is given.
+    """
     new = path.with_name(f"{path.name}.{os.getpid()}{NEW}")
     try:
         with open(new, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        if previous is not None and path.exists():
+            keep(path, previous)
         os.replace(new, path)
     except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
         new.unlink(missing_ok=True)
@@ -33,6 +41,17 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def keep(path: Path, previous: Path) -> None:
+    """Give a file a second name, so that it outlives its replacement. `path` is never missing."""
+    new = previous.with_name(f"{previous.name}.{os.getpid()}{NEW}")
+    new.unlink(missing_ok=True)
+    try:
+        os.link(path, new)
+    except OSError:  # this file system has no links
+        shutil.copyfile(path, new)
+    os.replace(new, previous)
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1, allow_nan: bool = True) -> None:

@@ -18,7 +18,6 @@ from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.errors import UserError
 from surprise_memory.stages import STAGES
-from surprise_memory.training import checkpoint
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.loop import train
 from surprise_memory.training.presets import PRESETS
@@ -199,7 +198,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
         file.write(b"half a checkp")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.torch, "save", save)
+    monkeypatch.setattr(torch, "save", save)
     with pytest.raises(UserError, match="disk is full"):
         train(run, out)
     monkeypatch.undo()

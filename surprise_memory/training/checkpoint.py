@@ -1,23 +1,20 @@
 """Checkpoints: everything that lasts, in one file that is loaded without running code."""
 
 import dataclasses
-import pickle
 from collections import deque
+from shlex import quote
 from typing import Any
 
-import torch
-
+from surprise_memory import torch_files
 from surprise_memory.agents.base import Agent
 from surprise_memory.envs import VecEnv
 from surprise_memory.errors import UserError
-from surprise_memory.files import write_atomically
 from surprise_memory.training.collect import RECENT, RunnerState
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import rebuild
 
-FORMAT = "surprise-memory checkpoint 2"
-UNREADABLE = (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError)
+FORMAT = "surprise-memory checkpoint 3"
 APART = ("bonus_carry", "recent")  # of the runner's state, saved as plain values
 
 
@@ -30,7 +27,7 @@ def save_checkpoint(
     state: RunnerState,
     final: bool,
 ) -> None:
-    """Write checkpoint.pt; the old one stays until the new one is complete and synced.
+    """Write checkpoint.pt; the old one is kept as checkpoint.previous.pt.
 
     `final`: the run stops or ends here.
     """
@@ -50,7 +47,7 @@ def save_checkpoint(
         content["bonus"] = bonus.state_dict()
     if env.saves_state:
         content["env"] = env.get_state()
-    write_atomically(out.checkpoint, lambda file: torch.save(content, file))
+    torch_files.save(content, out.checkpoint, out.previous)
 
 
 def read_checkpoint(out: RunDir) -> dict[str, Any]:
@@ -60,17 +57,24 @@ def read_checkpoint(out: RunDir) -> dict[str, Any]:
             f"{out.path} has no checkpoint.pt: train it first, or name another run directory."
         )
     try:
-        content = torch.load(out.checkpoint, weights_only=True)
-    except UNREADABLE as error:
-        raise UserError(
-            f"{out.checkpoint} is corrupted or not a checkpoint of this program, and nothing in it "
-            "was run: delete it to start this run again, or replace it by an intact copy."
-        ) from error
+        content = torch_files.load(out.checkpoint)
+    except torch_files.Damaged as error:
+        raise UserError(f"{error} {cure(out)}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(
             f"{out.checkpoint} is not a '{FORMAT}': it comes from another program or version."
         )
     return content
+
+
+def cure(out: RunDir) -> str:
+    """What to do about a checkpoint that cannot be used."""
+    if out.previous.exists():
+        return (
+            f"The checkpoint before it is kept: `mv {quote(str(out.previous))} "
+            f"{quote(str(out.checkpoint))}`, then go on."
+        )
+    return "Put an intact copy in its place, or delete it to start this run again."
 
 
 def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """A run directory: the only format between training, evaluation and reports. No torch here.
 
-It holds config.json (every option), metrics.jsonl, checkpoint.pt, eval.json, versions.txt, and DONE
-at the end. A file that is rewritten is written under another name, synced and renamed: a killed
-process leaves the old or the new one, never half of either. A lock keeps a second process out.
+It holds config.json (every option), metrics.jsonl, checkpoint.pt, the checkpoint before it,
+eval.json, versions.txt, and DONE at the end. A file that is rewritten is written under another
+name, synced and renamed: a killed process leaves the old or the new one, never half of either. A
+lock keeps a second process out.
 """
 
 import fcntl
@@ -37,6 +38,7 @@ class RunDir:
         self.config = path / "config.json"
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.pt"
+        self.previous = path / "checkpoint.previous.pt"  # the one before
         self.eval = path / "eval.json"
         self.done = path / "DONE"
         self._lock: Any = None
