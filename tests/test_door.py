@@ -9,7 +9,7 @@ import torch
 
 from surprise_memory import Bonus, BonusConfig
 from surprise_memory.bonus import ReplayTrainer, RolloutTrainer
-from surprise_memory.bonus.check.promises import equal
+from surprise_memory.bonus.check.promises import equal, through_a_file
 from surprise_memory.errors import UserError
 from surprise_memory.types import Chunk
 
@@ -337,3 +337,27 @@ def test_no_bonus_is_made_of_what_does_not_fit(kind, name):
         arguments = {"method": "rnd+sm", "obs_shape": (K,), "num_envs": B} | {name: value}
         with pytest.raises(UserError, match=sentence):
             kind(**arguments)
+
+
+# --- no bonus ---
+
+
+@pytest.mark.parametrize("kind", [Bonus, RolloutTrainer, ReplayTrainer])
+def test_none_pays_nothing_learns_nothing_and_goes_through_a_file(kind):
+    trainer, other = (kind("none", (K,), B, SMALL, seed) for seed in (0, 1))
+    for _ in range(3):
+        if kind is ReplayTrainer:
+            reward, report = trainer.train_on(chunk_of(), torch.ones(B))
+        else:
+            reward, report, _ = trainer.train_on(chunk_of(), trainer.start())
+        assert not reward.any() and report["intrinsic/reward_norm"] == 0
+    other.load_state_dict(through_a_file(trainer.state_dict()))
+    assert equal(other.state_dict(), trainer.state_dict())
+
+
+def test_none_pays_nothing_step_by_step_and_takes_no_memory():
+    paid, report = play(make("none"))
+    assert not paid.any() and report["intrinsic/reward_norm"] == 0
+    for method in ("none+sm", "none+expect"):
+        with pytest.raises(UserError):
+            make(method)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from surprise_memory.bonus.config import BonusConfig
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.actions import Actions
+from surprise_memory.observations import channels_last
 from surprise_memory.types import Chunk
 
 LARGEST = torch.finfo(torch.float32).max  # the networks are float32
@@ -206,7 +207,13 @@ def check_making(
     sized = isinstance(obs_shape, tuple | list) and all(is_whole(size) for size in obs_shape)
     fits = sized and len(obs_shape) in (1, 3) and min(obs_shape) >= 1
     require(fits, "obs_shape", obs_shape, allowed)
-    return tuple(operator.index(size) for size in obs_shape)
+    shape = tuple(operator.index(size) for size in obs_shape)
+    if len(shape) == 3 and channels_last(shape):
+        raise UserError(
+            f"obs_shape = {shape}: if its channels are last, pass (C, H, W) = {shape[2:] + shape[:2]} "
+            "and np.moveaxis(obs, -1, 1); if they are first, swap height and width."
+        )
+    return shape
 
 
 def is_whole(value: Any) -> bool:

@@ -70,6 +70,8 @@ class Trainer(nn.Module):
 
     def optimise(self, losses: dict[str, Tensor]) -> None:
         """One step of Adam; what the losses do not reach stays where it is."""
+        if not losses:
+            return
         self.optimiser.zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         self.optimiser.step()
@@ -126,6 +128,7 @@ def make_optimiser(model: BonusModel) -> torch.optim.Adam:
         trained = [p for p in part.parameters() if p.requires_grad]
         if trained:
             groups.append({"params": trained, "lr": lr})
+    groups = groups or [{"params": []}]  # the method `none`
     # eps 1e-8: PPO's usual 1e-5 stalls losses whose gradients are small per parameter.
     return torch.optim.Adam(groups, eps=1e-8, fused=True)
 
