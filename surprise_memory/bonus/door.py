@@ -210,8 +210,8 @@ def check_making(
     shape = tuple(operator.index(size) for size in obs_shape)
     if len(shape) == 3 and channels_last(shape):
         raise UserError(
-            f"obs_shape = {shape}: if its channels are last, pass (C, H, W) = {shape[2:] + shape[:2]} "
-            "and np.moveaxis(obs, -1, 1); if they are first, swap height and width."
+            f"obs_shape = {shape}: if its channels are last, pass {shape[2:] + shape[:2]} and "
+            "np.moveaxis(obs, -1, 1); if they are first, swap height and width."
         )
     return shape
 
