@@ -1,6 +1,7 @@
 """What does not fit is refused with a sentence, and a refused call leaves no trace."""
 
 import copy
+import dataclasses
 
 import gymnasium as gym
 import numpy as np
@@ -73,6 +74,8 @@ BAD_STEPS = {
     "objects": ("obs", np.full((B, K), None), "dtype object"),
     "ragged lists": ("obs", [[1.0], [1.0, 2.0], []], "obs is"),
     "complex numbers": ("obs", np.zeros((B, K), complex), "real"),
+    "a sparse tensor": ("obs", torch.ones(B, K).to_sparse(), "plain"),
+    "dates": ("obs", np.full((B, K), "2020", "M8[D]"), "datetime64"),
     "one flag for all": ("done", False, r"done has shape \(\)"),
     "flags of width 1": ("done", np.zeros((B, 1), bool), r"\(3, 1\)"),
     "too few flags": ("done", [True], r"\(1,\)"),
@@ -85,7 +88,8 @@ BAD_STEPS = {
     "an action too large": ("action", [0, 2, 1], "environment 1.* = 2 .* 0 to 1"),
     "an action below": ("action", [0, 1, -1], "environment 2.* = -1 "),
     "half an action": ("action", [0.5, 1, 0], "0.5"),
-    "actions of width 1": ("action", np.zeros((B, 1), int), r"\(1, 3, 1\)"),
+    "actions of width 1": ("action", np.zeros((B, 1), int), r"\(3, 1\)"),
+    "one action for all": ("action", 1, r"action has shape \(\)"),
 }
 
 
@@ -208,6 +212,36 @@ def test_a_carry_that_does_not_fit_leaves_no_trace(carry):
     assert equal(before, bonus.state_dict())
 
 
+ODD = [None, "x", 3, -1, 1.5, {}, [], object(), np.ones((2, 2)), torch.zeros(0)]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_chunk_no_carry_or_no_number_is_refused_everywhere(odd):
+    bonus, replay = make("icm+sm"), ReplayTrainer("icm+sm", (K,), B, SMALL, 0, DISCRETE)
+    before = copy.deepcopy((bonus.state_dict(), replay.state_dict()))
+    calls = [
+        lambda: bonus(odd, bonus.start()),
+        lambda: bonus(chunk_of(), odd),
+        lambda: bonus.train_on(odd, bonus.start()),
+        lambda: bonus.train_on(chunk_of(), odd),
+        lambda: bonus.train_on(chunk_of(), bonus.start(), odd),
+        lambda: bonus.load_state_dict(odd),
+        lambda: replay.update_stats(odd, replay.start()),
+        lambda: replay.update_stats(chunk_of(), odd),
+        lambda: replay.train_on(odd, torch.ones(B)),
+        lambda: replay.train_on(chunk_of(), odd),
+    ]
+    if odd is not None and not isinstance(odd, int):
+        calls.append(lambda: bonus.start(odd))
+    for column in ("obs", "action", "next_obs", "terminated", "first", "valid"):
+        calls.append(lambda column=column: dataclasses.replace(chunk_of(), **{column: odd}))
+    for call in calls:
+        with pytest.raises(UserError) as refusal:
+            call()
+        assert len(str(refusal.value)) < 300 and "\n" not in str(refusal.value)
+    assert equal(before, (bonus.state_dict(), replay.state_dict()))
+
+
 @pytest.mark.parametrize("weight", [torch.ones(B + 1), torch.full((B,), torch.nan), None, [1, 1]])
 def test_a_replay_refuses_weights_and_numbers_that_do_not_fit(weight):
     trainer = ReplayTrainer("rnd+sm", (K,), B, SMALL)
@@ -320,9 +354,9 @@ def test_another_methods_state_is_refused(method):
 # --- making ---
 
 BAD_BONUSES = {
-    "method": ([None, 3, "", "rdn", ["rnd"]], "method"),
-    "obs_shape": ([None, 4, (), (4, 4), (0,), (4.0,), ("4",), (1, 2, 3, 4), (-3,)], "obs_shape"),
-    "num_envs": ([None, 0, -1, 1.5, "3", True], "num_envs"),
+    "method": ([None, 3, "", "rdn", ["rnd"], "a" * 10_000, "rnd\n"], "method"),
+    "obs_shape": ([None, 4, (), (4, 4), (0,), (4.0,), ("4",), (1, 2, 3, 4), (2**40,)], "obs_shape"),
+    "num_envs": ([None, 0, -1, 1.5, "3", True, 10**20], "num_envs"),
     "seed": ([None, 0.5, "0", 2**70], "seed"),
     "config": ([3, {"lr": 1}, "small"], "config"),
     "action_space": ([2, "discrete", (2,)], "action_space"),
@@ -335,8 +369,9 @@ def test_no_bonus_is_made_of_what_does_not_fit(kind, name):
     values, sentence = BAD_BONUSES[name]
     for value in values:
         arguments = {"method": "rnd+sm", "obs_shape": (K,), "num_envs": B} | {name: value}
-        with pytest.raises(UserError, match=sentence):
+        with pytest.raises(UserError, match=sentence) as refusal:
             kind(**arguments)
+        assert len(str(refusal.value)) < 300 and "\n" not in str(refusal.value)
 
 
 # --- no bonus ---

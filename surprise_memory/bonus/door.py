@@ -1,5 +1,6 @@
 """The door of a bonus: what comes from outside is checked here, before anything changes."""
 
+import math
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.bonus.config import BonusConfig
+from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.actions import Actions
 from surprise_memory.observations import channels_last
@@ -17,6 +19,8 @@ from surprise_memory.types import Chunk
 
 LARGEST = torch.finfo(torch.float32).max  # the networks are float32
 LARGEST_BONUS = 1e18  # whose square, the loss, still is a float32
+MOST_ENVS = 1_000_000
+WIDEST = 100_000_000  # numbers in one observation
 SEEDS = range(-(2**63), 2**64)  # that torch takes
 
 
@@ -44,6 +48,7 @@ class Door:
         actions = torch.zeros(B, dtype=torch.int64)
         if self.actions is not None:
             actions = read_array("action", action)
+            check_shape("action", actions, (B, *self.actions.shape))
         row = Chunk(
             obs=self._read_obs("obs", obs)[None],
             action=actions[None],
@@ -65,8 +70,7 @@ class Door:
 
     def check(self, chunk: Chunk) -> None:
         """Refuse a chunk (T, B) that does not fit, or whose rows that happened are not finite."""
-        if not isinstance(chunk, Chunk):
-            raise UserError(f"A bonus learns from a Chunk, this is {describe(chunk)}.")
+        check_chunk(chunk)
         T, B = chunk.shape
         require(T >= 1, "T", T, "at least 1: a chunk holds one step or more")
         check_shape("Chunk.obs", chunk.obs, (T, B, *self.obs_shape))
@@ -91,8 +95,8 @@ def read_array(name: str, value: Any) -> Tensor:
         raise UserError(
             f"{name} is {describe(value)}: pass an array or a tensor of numbers."
         ) from error
-    if x.is_complex():
-        raise UserError(f"{name} is complex: pass an array or a tensor of real numbers.")
+    if x.is_complex() or x.is_quantized or x.layout != torch.strided:
+        raise UserError(f"{name} is of {x.dtype}, {x.layout}: pass plain real numbers.")
     return x
 
 
@@ -117,6 +121,20 @@ def describe(value: Any) -> str:
 
 
 # --- checking ---
+
+
+def check_chunk(chunk: Any) -> None:
+    """Refuse what is no Chunk."""
+    if not isinstance(chunk, Chunk):
+        raise UserError(f"A bonus is asked about a Chunk, this is {describe(chunk)}.")
+
+
+def check_carry(carry: Any) -> None:
+    """Refuse what is no Carry."""
+    if not isinstance(carry, Carry):
+        raise UserError(
+            f"The carry is {describe(carry)}: pass start(), or what the last call returned."
+        )
 
 
 def check_shape(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
@@ -164,11 +182,10 @@ def check_reward(raw: Tensor) -> None:
 
 def check_actions(action: Tensor, actions: Actions, valid: Tensor) -> None:
     """Refuse actions (T, B) or (T, B, A) that are none of the action space."""
+    check_shape("action", action, (*valid.shape, *actions.shape))
     if not actions.discrete:
-        check_shape("action", action, (*valid.shape, actions.width))
         check_finite("action", action, valid)
         return
-    check_shape("action", action, tuple(valid.shape))
     last = actions.first + actions.width - 1
     fine = (action >= actions.first) & (action <= last) & (action == action.long())
     bad = (~fine).nonzero()  # also in rows that never happened: there is no code for others
@@ -198,14 +215,15 @@ def check_making(
 ) -> tuple[int, ...]:
     """Refuse what no bonus can be made of; returns the shape of one observation."""
     require(isinstance(method, str), "method", method, "a word such as 'rnd+sm'")
-    require(is_whole(num_envs) and num_envs >= 1, "num_envs", num_envs, "a whole number from 1 on")
+    check_num_envs(num_envs)
     require(is_whole(seed) and seed in SEEDS, "seed", seed, "a whole number that torch takes")
     require(config is None or isinstance(config, BonusConfig), "config", config, "a BonusConfig")
     one = action_space is None or isinstance(action_space, Space)
     require(one, "action_space", action_space, "a Gymnasium space")
-    allowed = "(k,) for vectors or (C, H, W) for images: flatten anything else"
+    allowed = f"(k,) or (C, H, W), at most {WIDEST:,} numbers: flatten anything else"
     sized = isinstance(obs_shape, tuple | list) and all(is_whole(size) for size in obs_shape)
     fits = sized and len(obs_shape) in (1, 3) and min(obs_shape) >= 1
+    fits = fits and math.prod(obs_shape) <= WIDEST
     require(fits, "obs_shape", obs_shape, allowed)
     shape = tuple(operator.index(size) for size in obs_shape)
     if len(shape) == 3 and channels_last(shape):
@@ -214,6 +232,12 @@ def check_making(
             "np.moveaxis(obs, -1, 1); if they are first, swap height and width."
         )
     return shape
+
+
+def check_num_envs(num_envs: Any) -> None:
+    """Refuse a number of environments that cannot be."""
+    fits = is_whole(num_envs) and 1 <= num_envs <= MOST_ENVS
+    require(fits, "num_envs", num_envs, f"a whole number from 1 to {MOST_ENVS:,}")
 
 
 def is_whole(value: Any) -> bool:

@@ -11,7 +11,7 @@ from surprise_memory.bonus.config import BonusConfig
 from surprise_memory.bonus.door import check_reward, check_shape
 from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
-from surprise_memory.errors import UserError
+from surprise_memory.errors import UserError, require
 from surprise_memory.types import Chunk, rebuild
 
 WARMUP_UPDATES = 2  # before `step` pays: one learns what is ordinary, one finds the reward's scale
@@ -79,6 +79,7 @@ class Bonus(RolloutTrainer):
     def train_on(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Paid:
         """As a trainer's, for chunks that others made: what does not fit is refused."""
         self.door.check(chunk)
+        require(isinstance(warmup, bool), "warmup", warmup, "True or False")
         if chunk.shape[1] == self.num_envs:  # otherwise the trainer refuses
             self._check_carry(chunk, carry)
         return super().train_on(chunk, carry, warmup)
@@ -88,7 +89,7 @@ class Bonus(RolloutTrainer):
         columns = {name: column[:1] for name, column in chunk.columns().items()}
         try:
             self(Chunk(**columns, extras={}), carry)
-        except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
+        except (RuntimeError, TypeError, AttributeError, KeyError, IndexError) as error:
             raise UserError(
                 f"The carry does not fit a chunk of {self.num_envs} environments: pass start(), or "
                 "what the last train_on returned."

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from surprise_memory.bonus.door import check_weight
+from surprise_memory.bonus.door import check_carry, check_weight
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.nn.normalise import Standardiser
@@ -23,6 +23,7 @@ class ReplayTrainer(Trainer):
     def update_stats(self, chunk: Chunk, carry: Carry) -> Carry:
         """Take what was collected into the observations' statistics and a memory's content."""
         self.door.check(chunk)
+        check_carry(carry)
         self.model.update_obs_norm(chunk)
         return self.model.commit(None, chunk.valid, carry)
 

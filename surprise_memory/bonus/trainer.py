@@ -9,7 +9,14 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.bonus.config import BonusConfig
-from surprise_memory.bonus.door import Door, check_making, check_state
+from surprise_memory.bonus.door import (
+    Door,
+    check_carry,
+    check_chunk,
+    check_making,
+    check_num_envs,
+    check_state,
+)
 from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.errors import UserError
@@ -52,10 +59,15 @@ class Trainer(nn.Module):
 
     def start(self, num_envs: int | None = None) -> Carry:
         """The carry before the first step. Asking works for any number of environments."""
-        return self.model.start(num_envs or self.num_envs)
+        if num_envs is None:
+            num_envs = self.num_envs
+        check_num_envs(num_envs)
+        return self.model.start(num_envs)
 
     def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
         """The raw reward (T, B) of a chunk, its trace, and the carry after it. Changes nothing."""
+        check_chunk(chunk)
+        check_carry(carry)
         answer: tuple[Tensor, Trace, Carry] = self.model(chunk, carry)
         return answer
 
