@@ -32,7 +32,7 @@ def unknown(name: str, known: list[str], what: str) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     allowed = f" There are: {', '.join(known)}." if len(known) <= 12 else ""
-    return f"Unknown {what} '{name}'.{hint}{allowed}"
+    return f"Unknown {what} {brief(name)}.{hint}{allowed}"
 
 
 def one_of(value: str, allowed: Sequence[str], what: str) -> None:
@@ -44,7 +44,13 @@ def one_of(value: str, allowed: Sequence[str], what: str) -> None:
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
     """Refuse an option out of range: its name, its value, and what is allowed."""
     if not ok:
-        raise UserError(f"{name} = {value!r} is not possible: it must be {allowed}.")
+        raise UserError(f"{name} = {brief(value)} is not possible: it must be {allowed}.")
+
+
+def brief(value: object) -> str:
+    """A value as one line of at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def require_between(name: str, value: float, least: float, most: float) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surprise_memory.errors import UserError
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -36,17 +38,20 @@ class Chunk:
     extras: dict[str, Tensor]  # each (T, B, ...)
 
     def __post_init__(self) -> None:
+        for name, column in self.columns().items():
+            if not isinstance(column, Tensor) or column.dim() < 2:
+                raise UserError(f"Chunk.{name} must be a tensor (T, B, ...).")
         T, B = self.shape
         for name, column in self.columns().items():
             if column.shape[:2] != (T, B):
                 shape = tuple(column.shape)
-                raise ValueError(
+                raise UserError(
                     f"Chunk.{name} has shape {shape}: it must start with (T, B) = {(T, B)}."
                 )
         for name in ("terminated", "truncated", "first", "valid"):
             dtype = getattr(self, name).dtype
             if dtype != torch.bool:
-                raise ValueError(f"Chunk.{name} has dtype {dtype}: it must be torch.bool.")
+                raise UserError(f"Chunk.{name} has dtype {dtype}: it must be torch.bool.")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from surprise_memory.envs import (
     make_vec,
     register_family,
 )
-from surprise_memory.envs.autoreset import AutoresetAdapter, to_arrays
+from surprise_memory.envs.autoreset import AutoresetAdapter
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.envs.toy import Toy
 from surprise_memory.training.loop import RunnerState, collect
@@ -129,25 +129,6 @@ def test_babyai_missions_are_in_the_state():
     obs = make_vec("BabyAI-GoToObj-v0", 16, seed=0).reset()
     assert obs.shape == (16, 151 + 64)
     assert len({row[151:].tobytes() for row in obs}) > 1
-
-
-@pytest.mark.parametrize(
-    ("space", "shape"),
-    [
-        (gym.spaces.Discrete(4, start=2), (4,)),
-        (gym.spaces.Box(0, 255, (40, 50, 3), np.uint8), (3, 40, 50)),
-        (gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), (4, 84, 84)),
-        (gym.spaces.Box(-1, 1, (2, 5), np.float64), (10,)),
-        (gym.spaces.Dict({"a": gym.spaces.Discrete(3), "b": gym.spaces.Box(0, 1, (2,))}), (5,)),
-    ],
-)
-def test_every_space_becomes_arrays(space, shape):
-    found, prepare = to_arrays(space)
-    batched = gym.vector.utils.batch_space(space, 3)
-    batch = prepare(batched.sample())
-    assert found == shape
-    assert batch.shape == (3, *shape)
-    assert batch.dtype == (np.uint8 if len(shape) == 3 else np.float32)
 
 
 def test_toy_is_solved_by_its_own_solution_and_pays_less_the_longer_it_takes():

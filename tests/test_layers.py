@@ -9,7 +9,7 @@ import surprise_memory
 
 ROOT = Path(surprise_memory.__file__).parent
 LEVELS = [
-    {"errors", "files", "registry", "torch_files", "types"},
+    {"errors", "files", "observations", "registry", "torch_files", "types"},
     {"nn"},
     {"surprise", "memory", "stages", "bonus"},
     {"adapters", "envs", "agents", "training"},
@@ -24,6 +24,7 @@ SAME_LEVEL = {
     "types": {"errors"},
     "files": {"errors"},
     "torch_files": {"errors", "files"},
+    "observations": {"errors"},
     "registry": {"errors"},
     "__main__": {"cli"},
 }
@@ -67,7 +68,7 @@ def test_imports_point_down():
 def test_adapters_import_the_bonus_alone():
     for path in (ROOT / "adapters").glob("*.py"):
         ours = {name.split(".")[1] for name in imports(path) if name.startswith("surprise_memory.")}
-        assert ours <= {"bonus", "errors", "files", "torch_files", "types"}, path
+        assert ours <= {"bonus", "errors", "files", "observations", "torch_files", "types"}, path
 
 
 def test_core_needs_no_extra():

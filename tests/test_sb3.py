@@ -1,12 +1,16 @@
 """The wrapper for Stable-Baselines3: what is paid, when, for which successor."""
 
+import copy
+import pickle
+
 import fakes  # noqa: F401 (registers Counter-v0)
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from surprise_memory import Bonus, BonusConfig
+from surprise_memory import Bonus, BonusConfig, torch_files
+from surprise_memory.bonus.check.promises import equal
 from surprise_memory.errors import UserError
 
 sb3 = pytest.importorskip("stable_baselines3", reason="pip install 'surprise-memory[sb3]'")
@@ -96,7 +100,7 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened(tmp_path):
     walk(first, 40)
     first.save(tmp_path / "bonus.pt")
     second.load(tmp_path / "bonus.pt")
-    second.since, second.obs, second.venv = first.since, first.obs, first.venv
+    second.obs, second.venv = first.obs, first.venv
     for mine, expected in zip(walk(second, 30, seed=1), walk(whole, 30, seed=1), strict=True):
         assert np.array_equal(mine[1], expected[1])
 
@@ -126,7 +130,7 @@ class Picture(gym.Env):
         return picture, 0.0, False, False, {}
 
 
-def test_images_are_turned_and_other_observations_refused():
+def test_images_are_turned():
     env = SurpriseVecEnv(DummyVecEnv([Picture]), every=4, config=SMALL)
     env.reset()
     walk(env, 3)
@@ -134,7 +138,158 @@ def test_images_are_turned_and_other_observations_refused():
     assert (
         seen.shape == (1, 1, 3, 36, 40) and (seen[0, 0, 1, 0] == 7).all() and seen.sum() == 7 * 40
     )
-    with pytest.raises(UserError, match="vectors and images"):
-        SurpriseVecEnv(make_vec_env("FrozenLake-v1", 1))
-    with pytest.raises(UserError, match="every"):
-        SurpriseVecEnv(make_vec_env("CartPole-v1", 1), every=0)
+
+
+class Many(gym.Env):
+    """Counts its steps in observations of any space; an episode has three."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, kind="Dict"):
+        count = gym.spaces.Discrete(9)
+        table = gym.spaces.Box(0, 9, (2, 3))
+        self.observation_space = {
+            "Discrete": count,
+            "Dict": gym.spaces.Dict({"count": count, "table": table}),
+            "Tuple": gym.spaces.Tuple([count, table]),
+            "two axes": table,
+        }[kind]
+        self.kind = kind
+
+    def look(self):
+        count = np.int64(self.count)
+        table = np.full((2, 3), self.count, np.float32)
+        return {
+            "Discrete": count,
+            "Dict": {"count": count, "table": table},
+            "Tuple": (count, table),
+            "two axes": table,
+        }[self.kind]
+
+    def reset(self, seed=None, options=None):
+        self.count = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.look(), 0.0, self.count == 3, False, {}
+
+
+@pytest.mark.parametrize("kind", ["Discrete", "Dict", "Tuple", "two axes"])
+def test_every_space_is_seen_as_the_command_line_sees_it(kind):
+    env = SurpriseVecEnv(DummyVecEnv([lambda: Many(kind), lambda: Many(kind)]), config=SMALL)
+    env.reset()
+    walk(env, 4)
+    single = Many(kind)
+    space = single.observation_space
+    expected = []
+    for single.count in (1, 2, 3, 1):  # also the last of an episode, which SB3 puts into the info
+        expected.append(gym.spaces.flatten(space, single.look()))
+    seen = torch.cat([row.next_obs for row in env.bonus.steps.rows])
+    assert np.array_equal(seen[:, 0], expected) and np.array_equal(seen[:, 1], expected)
+
+
+def test_none_pays_nothing_and_goes_through_a_file(tmp_path):
+    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 2, seed=0), "none", every=4, config=SMALL)
+    env.reset()
+    for _, reward, _, infos in walk(env, 14):
+        assert reward.tolist() == [1, 1] and [info["r_int"] for info in infos] == [0, 0]
+    assert env.metrics["intrinsic/reward_norm"] == 0
+    env.save(tmp_path / "none.pt")
+    other = SurpriseVecEnv(make_vec_env("CartPole-v1", 2), "none", every=4, config=SMALL)
+    other.load(tmp_path / "none.pt")
+    assert other.since == 2 and int(other.bonus.updates) == 3
+
+
+BAD_OPTIONS = {
+    "every": [0, -1, 1.5, "16", None, True, float("nan")],
+    "beta": [float("nan"), float("inf"), "x", None, [0.1]],
+    "ext": [float("nan"), "1"],
+    "method": ["rdn+sm", None],
+    "config": [{"lr": 1}],
+    "seed": ["0", 1.5],
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_options_that_cannot_be_are_refused_by_name(name):
+    venv = make_vec_env("CartPole-v1", 1)
+    for value in BAD_OPTIONS[name]:
+        with pytest.raises(UserError, match=name):
+            SurpriseVecEnv(venv, **{name: value})
+
+
+def test_what_is_no_vector_environment_or_was_not_reset_is_refused():
+    with pytest.raises(UserError, match="make_vec_env"):
+        SurpriseVecEnv(gym.make("CartPole-v1"))
+    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 1), config=SMALL)
+    with pytest.raises(UserError, match="reset"):
+        env.step(np.array([0]))
+
+
+def junk(folder, kind):
+    """A file that `save` did not write, or not like this."""
+    path = folder / "bonus.pt"
+    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 2), "rnd+sm", config=SMALL)
+    env.save(path)
+    whole = path.read_bytes()
+    if kind == "text":
+        path.write_text("no bonus at all")
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "a pickle":
+        path.write_bytes(pickle.dumps({"bonus": 1}))
+    elif kind == "torch's own":
+        torch.save({"bonus": torch.zeros(3)}, path)
+    elif kind == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind == "one bit":
+        i = len(whole) // 2
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
+    elif kind == "another program":
+        torch_files.save({"format": "other", "bonus": 1}, path)
+    elif kind == "another method":
+        SurpriseVecEnv(make_vec_env("CartPole-v1", 2), "rnd", config=SMALL).save(path)
+    elif kind == "another size":
+        SurpriseVecEnv(make_vec_env("CartPole-v1", 3), "rnd+sm", config=SMALL).save(path)
+    elif kind == "a directory":
+        return folder
+    elif kind == "missing":
+        path.unlink()
+    elif kind == "a number":
+        return 3
+    return path
+
+
+KINDS = [
+    "text", "empty", "a pickle", "torch's own", "truncated", "one bit", "another program",
+    "another method", "another size", "a directory", "missing", "a number",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_refused_changes_nothing(tmp_path, kind):
+    path = junk(tmp_path, kind)
+    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 2, seed=0), "rnd+sm", every=4, config=SMALL)
+    env.reset()
+    walk(env, 6)
+    before = copy.deepcopy(env.bonus.state_dict())
+    with pytest.raises(UserError):
+        env.load(path)
+    assert equal(before, env.bonus.state_dict()) and env.since == 2
+
+
+def test_a_nan_from_an_environment_is_refused():
+    class Broken(Picture):
+        observation_space = gym.spaces.Box(-1, 1, (3,))
+
+        def reset(self, seed=None, options=None):
+            return np.zeros(3, np.float32), {}
+
+        def step(self, action):
+            return np.array([0, np.nan, 0], np.float32), 0.0, False, False, {}
+
+    env = SurpriseVecEnv(DummyVecEnv([Broken]), config=SMALL)
+    env.reset()
+    with pytest.raises(UserError, match="next_obs is nan in environment 0, feature 1"):
+        walk(env, 1)

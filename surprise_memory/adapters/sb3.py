@@ -8,19 +8,20 @@ PPO. The bonus trains itself every `every` steps. `model.save` does not save wra
 `env.save(path)` beside it, and `env.load(path)` to continue.
 """
 
+import math
+import os
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from gymnasium import spaces
 
+from surprise_memory import torch_files
 from surprise_memory.bonus import Bonus, BonusConfig
 from surprise_memory.errors import UserError, require
-from surprise_memory.files import write_atomically
+from surprise_memory.observations import stack, to_arrays
 
 try:
-    from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 except ImportError as error:
     raise ImportError(
@@ -28,6 +29,7 @@ except ImportError as error:
     ) from error
 
 Array = np.ndarray[Any, Any]
+FORMAT = "surprise-memory bonus 1"  # of a saved file
 
 
 class SurpriseVecEnv(VecEnvWrapper):
@@ -51,20 +53,22 @@ class SurpriseVecEnv(VecEnvWrapper):
         Put Monitor or VecMonitor inside, where they see the task's reward alone, and VecNormalize
         around it.
         """
-        super().__init__(venv)
-        require(every >= 1, "every", every, "at least 1")
-        refuse_normalised(venv)
-        space = venv.observation_space
-        if not isinstance(space, spaces.Box) or len(space.shape) not in (1, 3):
+        if not isinstance(venv, VecEnv):
             raise UserError(
-                f"The bonus takes vectors and images, this environment shows {space}: flatten it."
+                f"SurpriseVecEnv wraps Stable-Baselines3's vector environments, this is "
+                f"{type(venv).__name__}: make one with make_vec_env."
             )
+        super().__init__(venv)
+        whole = isinstance(every, int) and not isinstance(every, bool)
+        require(whole and every >= 1, "every", every, "a whole number from 1 on")
+        require(is_finite(beta), "beta", beta, "a finite number")
+        require(is_finite(ext), "ext", ext, "a finite number")
+        refuse_normalised(venv)
         self.beta = beta
         self.ext = ext
         self.every = every
         self.since = 0  # vector steps since the last update
-        self.channels_last = is_image_space(space) and not is_image_space_channels_first(space)
-        shape = self._channels_first(np.zeros((1, *space.shape), np.uint8)).shape[1:]
+        shape, self.prepare = to_arrays(venv.observation_space)
         self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space)
         self.metrics: dict[str, float] = {}
         self.obs: Any = None
@@ -73,7 +77,7 @@ class SurpriseVecEnv(VecEnvWrapper):
     def reset(self) -> Any:
         """Start all episodes; what the bonus remembers of the running ones is forgotten."""
         obs = self.venv.reset()
-        self.obs = np.array(obs)
+        self.obs = np.array(self.prepare(obs))
         self.bonus.reset()
         return obs
 
@@ -84,16 +88,15 @@ class SurpriseVecEnv(VecEnvWrapper):
 
     def step_wait(self) -> Any:
         """Step, and add the bonus to the reward. The bonus is updated when it is due."""
+        if self.obs is None:
+            raise UserError("The environment was stepped before it was reset: call reset() first.")
         obs, reward, done, infos = self.venv.step_wait()
-        next_obs = np.array(obs)
-        for b in np.flatnonzero(done):
-            next_obs[b] = infos[b]["terminal_observation"]  # obs[b] is already the next episode's
-        before = self._channels_first(self.obs)
-        after = self._channels_first(next_obs)
-        r_int = self.bonus.step(before, self.actions, after, done).numpy()
-        self.obs = np.array(obs)
+        before = self.obs
+        self.obs = np.array(self.prepare(obs))
+        next_obs = self._successors(done, infos)
+        r_int = self.bonus.step(before, self.actions, next_obs, done).numpy()
         self.since += 1
-        if self.since == self.every:
+        if self.since >= self.every:
             self.metrics = self.bonus.update()
             self.since = 0
         for info, task, bonus in zip(infos, reward, r_int, strict=True):
@@ -101,19 +104,53 @@ class SurpriseVecEnv(VecEnvWrapper):
             info["r_int"] = float(bonus)
         return obs, self.ext * reward + self.beta * r_int, done, infos
 
+    def _successors(self, done: Array, infos: list[dict[str, Any]]) -> Array:
+        """The true successors (B, ...): where an episode ended, `obs` is already the next one's."""
+        next_obs: Array = self.obs.copy()
+        if not done.any():
+            return next_obs
+        ended = np.flatnonzero(done)
+        missing = [b for b in ended if "terminal_observation" not in infos[b]]
+        if missing:
+            raise UserError(
+                f"Environment {missing[0]} ended an episode without info['terminal_observation']: "
+                "Stable-Baselines3's own vector environments have it."
+            )
+        finals = stack([infos[b]["terminal_observation"] for b in ended])
+        next_obs[ended] = self.prepare(finals)
+        return next_obs
+
     def save(self, path: str | Path) -> None:
-        """Everything that the bonus has learnt and remembers, in one file."""
-        write_atomically(Path(path), lambda file: torch.save(self.bonus.state_dict(), file))
+        """Everything that the bonus has learnt and remembers, in one file with a checksum."""
+        content = {
+            "format": FORMAT,
+            "method": self.bonus.method,
+            "since": self.since,
+            "bonus": self.bonus.state_dict(),
+        }
+        torch_files.save(content, as_path(path))
 
     def load(self, path: str | Path) -> None:
-        """The other half of save."""
-        self.bonus.load_state_dict(torch.load(path, weights_only=True))
+        """The other half of save. A file that is refused changes nothing."""
+        content = torch_files.load(as_path(path))
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise UserError(f"{path} is not a '{FORMAT}': name a file that env.save() wrote.")
+        method = content["method"]
+        if method != self.bonus.method:
+            raise UserError(f"{path} holds the bonus '{method}', this is '{self.bonus.method}'.")
+        self.bonus.load_state_dict(content["bonus"])
+        self.since = content["since"]
 
-    def _channels_first(self, obs: Array) -> Array:
-        """Images (B, H, W, C) as the bonus takes them, (B, C, H, W); anything else as it is."""
-        if self.channels_last:
-            return np.moveaxis(obs, -1, 1)
-        return obs
+
+def as_path(path: Any) -> Path:
+    """A path, or a sentence."""
+    require(isinstance(path, str | os.PathLike), "path", path, "the name of a file")
+    return Path(path)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number, and neither NaN nor infinite."""
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def refuse_normalised(venv: Any) -> None:

@@ -28,7 +28,7 @@ from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.nets import PIECE, in_pieces, is_image
 from surprise_memory.nn.normalise import ObsScale, ObsWhitener
 from surprise_memory.stages import STAGES, Stage, Steps
-from surprise_memory.surprise import SURPRISES, Surprise
+from surprise_memory.surprise import NOTHING, SURPRISES, Surprise
 from surprise_memory.types import Chunk
 
 IDLE_CORRELATION = 0.98  # of novelty with the surprise norm; above it the memory changes nothing
@@ -79,7 +79,7 @@ class BonusModel(nn.Module):
     def _build(self, name: Method, shape: tuple[int, ...], action_space: Space[Any] | None) -> None:
         """The parts, in an order that a seed's weights depend on."""
         c = self.config
-        entry = SURPRISES[name.surprise]
+        entry = SURPRISES.get(name.surprise, NOTHING)
         self.surprise = entry.make(shape, action_space, c)
         stages: dict[str, nn.Module] = {}
         for stage in entry.stages:

@@ -8,9 +8,10 @@ from gymnasium import Space
 from torch import Tensor
 
 from surprise_memory.bonus.config import BonusConfig
-from surprise_memory.bonus.rollout import RolloutTrainer
+from surprise_memory.bonus.door import check_reward, check_shape
+from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
-from surprise_memory.errors import UserError
+from surprise_memory.errors import UserError, require
 from surprise_memory.types import Chunk, rebuild
 
 
@@ -42,19 +43,20 @@ class Bonus(RolloutTrainer):
         action_space: Space[Any] | None = None,
     ) -> None:
         super().__init__(method, obs_shape, num_envs, config, seed, action_space)
-        self.steps = StepBuffer()
+        self.steps = StepBuffer(num_envs, self.start())
 
     def step(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any = None) -> Tensor:
         """The reward (B,) of one vector step.
 
         `next_obs` is the true successor, also where `done` is True. Nothing is paid at first: one
         `update` learns what is ordinary, the next 4,096 steps find the reward's scale. With
-        Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`.
+        Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`. A step that is
+        refused leaves no trace.
         """
-        if self.steps.empty:
-            self.steps.begin(self.num_envs, self.start())
-        row = self.steps.add(obs, action, next_obs, done, valid)
-        raw, _, self.steps.carry = self(row, self.steps.carry)
+        row = self.door.read_step(obs, action, next_obs, done, valid, self.steps.first)
+        raw, _, carry = self(row, self.steps.carry)
+        check_reward(raw)
+        self.steps.keep(row, carry)
         reward = self.reward(raw[0])
         if not self.scaler.settled:
             return torch.zeros_like(reward)
@@ -68,9 +70,28 @@ class Bonus(RolloutTrainer):
             )
         warmup = bool(self.updates == 0)
         chunk = self.steps.chunk()
-        _, report, carry = self.train_on(chunk, self.steps.initial_carry, warmup)
+        _, report, carry = super().train_on(chunk, self.steps.initial_carry, warmup)
         self.steps.next_rollout(carry)
         return report
+
+    def train_on(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Paid:
+        """As a trainer's, for chunks that others made: what does not fit is refused."""
+        self.door.check(chunk)
+        require(isinstance(warmup, bool), "warmup", warmup, "True or False")
+        if chunk.shape[1] == self.num_envs:  # otherwise the trainer refuses
+            self._check_carry(chunk, carry)
+        return super().train_on(chunk, carry, warmup)
+
+    def _check_carry(self, chunk: Chunk, carry: Carry) -> None:
+        """Ask about the first step, which changes nothing: what does not fit fails here."""
+        columns = {name: column[:1] for name, column in chunk.columns().items()}
+        try:
+            self(Chunk(**columns, extras={}), carry)
+        except (RuntimeError, TypeError, AttributeError, KeyError, IndexError) as error:
+            raise UserError(
+                f"The carry does not fit a chunk of {self.num_envs} environments: pass start(), or "
+                "what the last train_on returned."
+            ) from error
 
     def reset(self) -> None:
         """Abandon the running episodes: the next step is the first of new ones."""
@@ -84,6 +105,9 @@ class Bonus(RolloutTrainer):
         """The other half of get_extra_state."""
         super().set_extra_state(state)
         self.steps.load_state_dict(state["steps"], self.start())
+        check_shape("first", self.steps.first, (self.num_envs,))
+        for row in self.steps.rows:
+            self.door.check(row)
 
 
 class StepBuffer:
@@ -92,43 +116,20 @@ class StepBuffer:
     carry: Carry  # after the newest row
     initial_carry: Carry  # before the first row
 
-    def __init__(self) -> None:
-        self.rows: list[Chunk] = []
-        self.first: Tensor | None = None  # (B,) bool: the next step opens an episode
+    first: Tensor  # (B,) bool: the next step opens an episode
 
-    @property
-    def empty(self) -> bool:
-        """Whether no step was ever taken."""
-        return self.first is None
-
-    def begin(self, num_envs: int, carry: Carry) -> None:
+    def __init__(self, num_envs: int, carry: Carry) -> None:
         """All episodes are about to start."""
+        self.rows: list[Chunk] = []
         self.first = torch.ones(num_envs, dtype=torch.bool)
         self.carry = self.initial_carry = carry
 
-    def add(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any) -> Chunk:
-        """Keep one vector step as a chunk of T = 1. Copies, since many loops reuse their arrays."""
-        assert self.first is not None
-        ended = torch.as_tensor(done, dtype=torch.bool).clone()
-        happened = torch.ones_like(ended)
-        if valid is not None:
-            happened = torch.as_tensor(valid, dtype=torch.bool).clone()
-        no = torch.zeros_like(ended)[None]
-        row = Chunk(
-            obs=torch.as_tensor(obs)[None].clone(),
-            action=torch.as_tensor(action)[None].clone(),
-            reward=no.float(),
-            next_obs=torch.as_tensor(next_obs)[None].clone(),
-            terminated=ended[None],
-            truncated=no,
-            first=self.first[None],
-            valid=happened[None],
-            extras={},
-        )
+    def keep(self, row: Chunk, carry: Carry) -> None:
+        """Keep one vector step and the carry after it."""
         # `first` follows an end, and it stays set over a row that never happened.
-        self.first = ended | ~happened
+        self.first = row.done[0] | ~row.valid[0]
         self.rows.append(row)
-        return row
+        self.carry = carry
 
     def chunk(self) -> Chunk:
         """All rows since the last update as one chunk."""
@@ -144,13 +145,10 @@ class StepBuffer:
 
     def reset(self) -> None:
         """The next step opens new episodes."""
-        if self.first is not None:
-            self.first = torch.ones_like(self.first)
+        self.first = torch.ones_like(self.first)
 
-    def state_dict(self) -> dict[str, Any] | None:
-        """All of it as plain values, None before the first step."""
-        if self.first is None:
-            return None
+    def state_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
         return {
             "rows": [row.columns() for row in self.rows],
             "first": self.first,
@@ -158,12 +156,8 @@ class StepBuffer:
             "initial_carry": dataclasses.asdict(self.initial_carry),
         }
 
-    def load_state_dict(self, state: dict[str, Any] | None, empty: Carry) -> None:
+    def load_state_dict(self, state: dict[str, Any], empty: Carry) -> None:
         """The other half of state_dict; `empty` is a carry to put the saved values into."""
-        self.rows = []
-        self.first = None
-        if state is None:
-            return
         self.rows = [Chunk(**row, extras={}) for row in state["rows"]]
         self.first = state["first"]
         self.carry = rebuild(empty, state["carry"])

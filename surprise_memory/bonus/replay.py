@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from surprise_memory.bonus.door import check_carry, check_weight
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.nn.normalise import Standardiser
@@ -21,6 +22,8 @@ class ReplayTrainer(Trainer):
 
     def update_stats(self, chunk: Chunk, carry: Carry) -> Carry:
         """Take what was collected into the observations' statistics and a memory's content."""
+        self.door.check(chunk)
+        check_carry(carry)
         self.model.update_obs_norm(chunk)
         return self.model.commit(None, chunk.valid, carry)
 
@@ -32,6 +35,8 @@ class ReplayTrainer(Trainer):
         Returns (reward (T, K), metrics). A warm-up leaves the reward's statistics alone: untrained
         surprises are far too large, and they forget slowly.
         """
+        self.door.check(chunk)
+        check_weight(weight, chunk.shape[1])
         chunk = chunk.blanked()
         T, K = chunk.shape
         raw, trace, _ = self(chunk, self.model.start_sequences(K, T))

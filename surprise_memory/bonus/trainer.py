@@ -1,6 +1,7 @@
 """What both trainers of a bonus own: the optimiser, the random stream and the reward's scale."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,9 +9,17 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.bonus.config import BonusConfig
+from surprise_memory.bonus.door import (
+    Door,
+    check_carry,
+    check_chunk,
+    check_making,
+    check_num_envs,
+    check_state,
+)
 from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
-from surprise_memory.errors import require
+from surprise_memory.errors import UserError
 from surprise_memory.types import Chunk
 
 
@@ -29,10 +38,11 @@ class Trainer(nn.Module):
         action_space: Space[Any] | None = None,
     ) -> None:
         super().__init__()
-        require(num_envs >= 1, "num_envs", num_envs, "at least 1")
+        shape = check_making(method, obs_shape, num_envs, config, seed, action_space)
         self.method = method
         self.num_envs = num_envs
-        self.model = BonusModel(method, obs_shape, config or BonusConfig(), action_space, seed)
+        self.model = BonusModel(method, shape, config or BonusConfig(), action_space, seed)
+        self.door = Door(num_envs, shape, self.model.actions)
         self.scaler = self.make_scaler()
         self.rng = torch.Generator().manual_seed(seed)
         self.optimiser = make_optimiser(self.model)
@@ -49,10 +59,15 @@ class Trainer(nn.Module):
 
     def start(self, num_envs: int | None = None) -> Carry:
         """The carry before the first step. Asking works for any number of environments."""
-        return self.model.start(num_envs or self.num_envs)
+        if num_envs is None:
+            num_envs = self.num_envs
+        check_num_envs(num_envs)
+        return self.model.start(num_envs)
 
     def forward(self, chunk: Chunk, carry: Carry) -> tuple[Tensor, Trace, Carry]:
         """The raw reward (T, B) of a chunk, its trace, and the carry after it. Changes nothing."""
+        check_chunk(chunk)
+        check_carry(carry)
         answer: tuple[Tensor, Trace, Carry] = self.model(chunk, carry)
         return answer
 
@@ -67,6 +82,8 @@ class Trainer(nn.Module):
 
     def optimise(self, losses: dict[str, Tensor]) -> None:
         """One step of Adam; what the losses do not reach stays where it is."""
+        if not losses:
+            return
         self.optimiser.zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         self.optimiser.step()
@@ -80,6 +97,22 @@ class Trainer(nn.Module):
         report["std"] = float(self.scaler.std)
         return {f"intrinsic/{name}": value for name, value in report.items()}
 
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """All of it or, if something does not fit, nothing."""
+        if strict:
+            check_state(self, state_dict)
+        before = copy.deepcopy(self.state_dict())
+        try:
+            return super().load_state_dict(state_dict, strict, assign)
+        except Exception as error:  # parts from outside may raise anything
+            super().load_state_dict(before)
+            raise UserError(
+                f"The state_dict does not fit this bonus ({type(error).__name__}: {error}). Load "
+                "it into a bonus of the method, shapes and options that it was saved with."
+            ) from error
+
     def get_extra_state(self) -> dict[str, Any]:
         """The optimiser and the random stream ride along in `state_dict()`."""
         return {"optimiser": self.optimiser.state_dict(), "rng": self.rng.get_state()}
@@ -88,6 +121,7 @@ class Trainer(nn.Module):
         """The other half of get_extra_state."""
         # A copy, because torch would share the moments.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+        check_moments(self.optimiser)
         self.rng.set_state(state["rng"])
 
 
@@ -106,5 +140,14 @@ def make_optimiser(model: BonusModel) -> torch.optim.Adam:
         trained = [p for p in part.parameters() if p.requires_grad]
         if trained:
             groups.append({"params": trained, "lr": lr})
+    groups = groups or [{"params": []}]  # the method `none`
     # eps 1e-8: PPO's usual 1e-5 stalls losses whose gradients are small per parameter.
     return torch.optim.Adam(groups, eps=1e-8, fused=True)
+
+
+def check_moments(optimiser: torch.optim.Optimizer) -> None:
+    """Refuse moments of other parameters, which torch would find at the next step only."""
+    for parameter, moments in optimiser.state.items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            if moments[name].shape != parameter.shape:
+                raise UserError(f"the optimiser's {name} has another shape than its parameter")

@@ -7,18 +7,14 @@ SAME_STEP  the end already returns the reset frame; the true successor is in `in
 DISABLED   we reset the ended environments ourselves
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from surprise_memory.envs.base import Array, Step
 from surprise_memory.errors import UserError
-
-Prepare = Callable[[Any], Array]
+from surprise_memory.observations import Prepare, stack
 
 
 class AutoresetAdapter:
@@ -79,66 +75,5 @@ class AutoresetAdapter:
             )
         finals = [self.info["final_obs"][i] for i in np.flatnonzero(done)]
         next_obs = obs.copy()
-        next_obs[done] = self.prepare(_stack(finals))
+        next_obs[done] = self.prepare(stack(finals))
         return next_obs
-
-
-def _stack(observations: list[Any]) -> Any:
-    """Single observations to one batch, through dictionaries and tuples."""
-    example = observations[0]
-    if isinstance(example, dict):
-        return {name: _stack([obs[name] for obs in observations]) for name in example}
-    if isinstance(example, tuple):
-        return tuple(_stack(list(part)) for part in zip(*observations, strict=True))
-    return np.stack(observations)
-
-
-def to_arrays(space: gym.Space[Any]) -> tuple[tuple[int, ...], Prepare]:
-    """The shape of one observation as an array, and a function that maps batches to arrays.
-
-    Images become (B, C, H, W) and keep their dtype. All else is flattened to float32 (B, k).
-    """
-    if isinstance(space, spaces.Box) and len(space.shape) == 3:
-        height, width, channels = space.shape
-        if channels <= 4 and height > 4:  # channels last, as Gymnasium's renderers return them
-            return (channels, height, width), _channels_first
-        return space.shape, np.asarray
-    if isinstance(space, spaces.Box):
-        return (int(np.prod(space.shape)),), _flat
-    try:
-        size = spaces.flatdim(space)
-    except NotImplementedError as error:
-        raise UserError(
-            f"Observations of {space} cannot be flattened to numbers: wrap the environment first."
-        ) from error
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return (size,), lambda batch: np.eye(size, dtype=np.float32)[np.asarray(batch) - start]
-    return (size,), lambda batch: _flatten(space, batch)
-
-
-def _channels_first(batch: Any) -> Array:
-    """(B, H, W, C) to (B, C, H, W)."""
-    return np.ascontiguousarray(np.moveaxis(batch, -1, 1))
-
-
-def _flat(batch: Any) -> Array:
-    """(B, ...) to (B, k)."""
-    return np.reshape(batch, (len(batch), -1)).astype(np.float32)
-
-
-def _flatten(space: gym.Space[Any], batch: Any) -> Array:
-    """A batch of any space that Gymnasium can flatten, to (B, k)."""
-    batched = gym.vector.utils.batch_space(space, _length(batch))
-    rows = []
-    for row in gym.vector.utils.iterate(batched, batch):
-        rows.append(np.asarray(spaces.flatten(space, row), np.float32))
-    return np.stack(rows)
-
-
-def _length(batch: Any) -> int:
-    """B of a batch of a dictionary or tuple space."""
-    while isinstance(batch, dict | tuple):
-        parts = list(batch.values()) if isinstance(batch, dict) else batch
-        batch = parts[0]
-    return len(batch)

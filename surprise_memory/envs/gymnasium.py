@@ -6,9 +6,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from surprise_memory.envs.autoreset import AutoresetAdapter, to_arrays
+from surprise_memory.envs.autoreset import AutoresetAdapter
 from surprise_memory.envs.base import Array, Family, Step, VecEnv
 from surprise_memory.errors import UserError
+from surprise_memory.observations import to_arrays
 
 
 def ids() -> list[str]:

@@ -4,13 +4,14 @@ The paper's SM (count), after Tang et al. (2017).
 """
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from surprise_memory.errors import require, require_width
+from surprise_memory.errors import UserError, require, require_width
 from surprise_memory.memory.base import Memory
 
 
@@ -22,6 +23,8 @@ class CountsConfig:
     """Width of the hash (k_h), in bits."""
     beta: float = 0.5
     """Factor of the bonus after scaling."""
+    max_codes: int = 2_000_000
+    """Codes in the table, about 120 bytes each; beyond, those that entered first are forgotten."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Pending:
 class Counts(Memory):
     """v = 1 / sqrt(c), where c counts the visits of the hash sign(G u), this one included.
 
-    G is random and fixed. One table serves all environments and is never cleared. Surprises drift
+    G is random and fixed. One table serves all environments and is never cleared; once it is full,
+    the codes that entered first make room. Surprises drift
     while the generator learns, so what was seen long ago hashes to something new: these are counts
     of recent surprises more than of states.
     """
@@ -47,13 +51,16 @@ class Counts(Memory):
         super().__init__()
         require_width("counts.bits", config.bits)
         require(config.beta > 0, "counts.beta", config.beta, "above 0")
+        require(config.max_codes >= 1, "counts.max_codes", config.max_codes, "at least 1")
         self.beta = config.beta
+        self.max_codes = config.max_codes
         self.register_buffer("G", torch.randn(n, config.bits))
+        self.width = (config.bits + 7) // 8  # bytes of a code
         self.table: dict[bytes, int] = {}
 
     def start(self, num_envs: int) -> Pending:
         """Nothing pending."""
-        return Pending(torch.zeros(0, (self.G.shape[1] + 7) // 8, dtype=torch.uint8))
+        return Pending(torch.zeros(0, self.width, dtype=torch.uint8))
 
     @torch.no_grad()
     def forward(
@@ -86,6 +93,9 @@ class Counts(Memory):
         for code in carry.codes.numpy():
             key = code.tobytes()
             self.table[key] = self.table.get(key, 0) + 1
+        surplus = max(0, len(self.table) - self.max_codes)
+        for key in list(islice(self.table, surplus)):  # the first that entered
+            del self.table[key]
         return self.start(len(valid[0]))
 
     def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
@@ -94,8 +104,7 @@ class Counts(Memory):
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """The table as tensors."""
-        width = (self.G.shape[1] + 7) // 8  # bytes
-        codes = np.frombuffer(b"".join(self.table), np.uint8).reshape(len(self.table), width)
+        codes = np.frombuffer(b"".join(self.table), np.uint8).reshape(len(self.table), self.width)
         return {
             "codes": torch.from_numpy(codes.copy()),
             "visits": torch.tensor(list(self.table.values()), dtype=torch.int64),
@@ -103,5 +112,7 @@ class Counts(Memory):
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
         """The other half of get_extra_state."""
+        if state["codes"].shape[1:] != (self.width,):
+            raise UserError(f"the table's codes have not {self.width} bytes each")
         codes = [code.tobytes() for code in state["codes"].numpy()]
         self.table = dict(zip(codes, state["visits"].tolist(), strict=True))

@@ -24,9 +24,11 @@ class Actions:
         self.discrete = isinstance(space, spaces.Discrete)
         if isinstance(space, spaces.Discrete):
             self.width = int(space.n)
+            self.shape: tuple[int, ...] = ()  # of one action
             self.first = int(space.start)
         elif isinstance(space, spaces.Box) and len(space.shape) == 1:
             self.width = int(space.shape[0])
+            self.shape = space.shape
             width = space.high.astype(np.float64) - space.low
             bounded = (width > 0) & (width < 1e30)
             half = np.where(bounded, width / 2, 1.0)

@@ -12,6 +12,8 @@ from surprise_memory.nn.returns import discounted_filter
 LEVEL_STEPS = 4096  # newest steps that say how large a reward is
 LEAST_SPREAD = 0.25  # of the intrinsic return, in its mean: what hardly varies is not blown up
 MOST = 10.0  # paid for one step; a usual return is about 1
+FAR = 1000.0  # from zero: beyond bytes, where the prior and float32 would spoil the whitening
+PRIOR = 1e-4  # observations that the prior, mean 0 and variance 1, counts as; as in the RND code
 
 
 class RunningMoments(nn.Module):
@@ -35,7 +37,7 @@ class RunningMoments(nn.Module):
         self.least = least
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
-        self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))  # as in the RND code
+        self.register_buffer("count", torch.tensor(PRIOR, dtype=torch.float64))
 
     @torch.no_grad()
     def update(self, batch: Tensor) -> None:
@@ -58,7 +60,11 @@ class RunningMoments(nn.Module):
 
 
 class ObsWhitener(nn.Module):
-    """x -> clip((x - mean) / std, +-5) per feature. For generators, never for the policy."""
+    """x -> clip((x - mean) / std, +-5) per feature. For generators, never for the policy.
+
+    A feature whose first values lie far from zero starts from them instead of from the prior: at an
+    offset of 1e7 the prior would add 1e14 to a sum of squares, and hide a spread of 1 for ever.
+    """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
         super().__init__()
@@ -67,13 +73,27 @@ class ObsWhitener(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """(..., *shape) to float32 of the same shape."""
-        mean = self.moments.mean.float()
+        mean = self.moments.mean
         std = (self.moments.var + 1e-8).sqrt().float()
-        return ((obs.float() - mean) / std).clamp(-self.clip, self.clip)
+        if bool((mean.abs() > FAR).any()):
+            centred = (obs.double() - mean).float()  # float32 would round away what varies
+        else:
+            centred = obs.float() - mean.float()
+        return (centred / std).clamp(-self.clip, self.clip)
 
     def update(self, obs: Tensor) -> None:
         """Take in (K, *shape) observations."""
+        if self.moments.count == PRIOR and len(obs):
+            self._start_far(obs.double())
         self.moments.update(obs)
+
+    @torch.no_grad()
+    def _start_far(self, first: Tensor) -> None:
+        """Let far features start from the first batch (K, *shape)."""
+        mean = first.mean(0)
+        far = mean.abs() > FAR
+        self.moments.mean[far] = mean[far]
+        self.moments.var[far] = first.var(0, correction=0)[far]
 
 
 class ObsScale(nn.Module):
@@ -99,7 +119,7 @@ class RewardScaler(nn.Module):
     """Divide by the running std of the discounted intrinsic return.
 
     Appendix C of the paper, after Burda et al. (2018). The return is filtered forward in time, per
-    environment. It is never reset: not at episode ends, not between rollouts. No mean is subtracted.
+    environment. It is never reset: not at episode ends, not between rollouts. No mean is taken off.
 
     Surprises shrink while the networks learn, at first tenfold from one rollout to the next. A
     return that adds up rewards of different sizes spreads by that decline alone. With a `momentum`

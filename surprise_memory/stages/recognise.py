@@ -132,7 +132,7 @@ class Recognise(Stage):
 
 
 def recognised(point: Tensor, known: Tensor, block: int = 2048) -> Tensor:
-    """rho and local rho (K, 2) of points (K, d) among known ones (R, d)."""
+    """Both rho (K, 2) of points (K, d) among known ones (R, d): the plain one, the local one."""
     step = max(1, len(known) // SAMPLE)
     k = max(1, int(NEIGHBOURS * len(known[::step])))
     found = []

@@ -12,6 +12,7 @@ from surprise_memory.surprise.base import Surprise
 from surprise_memory.surprise.disagreement import Disagreement, DisagreementConfig
 from surprise_memory.surprise.icm import ICM, ICMConfig
 from surprise_memory.surprise.lwm import LWM, LWMConfig
+from surprise_memory.surprise.nothing import Nothing
 from surprise_memory.surprise.rnd import RND, RNDConfig
 
 Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Surprise]
@@ -53,6 +54,7 @@ SURPRISES = {
         agent="dqn",
     ),
 }
+NOTHING = Entry(lambda shape, actions, c: Nothing(), "no bonus")  # of the method `none`
 
 
 def register_surprise(
@@ -77,6 +79,7 @@ __all__ = [
     "AE",
     "ICM",
     "LWM",
+    "NOTHING",
     "RND",
     "SURPRISES",
     "AEConfig",

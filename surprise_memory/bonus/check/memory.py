@@ -14,20 +14,22 @@ from surprise_memory.bonus.check.promises import (
     B,
     T,
     before_reset,
+    build_two,
     check_losses,
     check_reach,
+    check_type,
     check_weight,
     close,
     episodes,
     equal,
     fixed_rng,
     promise,
-    seeded,
     spoil,
     through_a_file,
     trained,
+    unpack,
 )
-from surprise_memory.bonus.config import BonusConfig, complete
+from surprise_memory.bonus.config import BonusConfig
 from surprise_memory.memory import Memory
 
 
@@ -40,10 +42,7 @@ def check_memory(
     >>> from surprise_memory.memory import MEMORIES
     >>> check_memory(MEMORIES["sm"].make)
     """
-    c = complete(config or BonusConfig())
-    memory = seeded(0, lambda: make(n, c))
-    other = seeded(1, lambda: make(n, c))
-    promise(isinstance(memory, Memory), f"{type(memory).__name__} is not a Memory: subclass it.")
+    memory, other = build_two(lambda c: make(n, c), Memory, config)
     first, valid = episodes()
     u = torch.randn(T, B, n, generator=fixed_rng())
     u = torch.where(valid[..., None], u, 0.0)  # as a bonus hands it over
@@ -73,7 +72,9 @@ def _check_asking(memory: Memory, u: Tensor, first: Tensor, valid: Tensor) -> No
     start = memory.start(B)
     kept = copy.deepcopy(start)
     chance = torch.get_rng_state()
-    v, q, _, _ = memory(u, first, valid, start)
+    v, q, _, _ = unpack("forward", memory(u, first, valid, start), "v, q, log, carry")
+    check_type("v", v, Tensor)
+    check_type("q", q, Tensor)
     shape = tuple(v.shape)
     fits = shape[:2] == (T, B) and len(shape) == 3
     promise(fits, f"v has shape {shape}: it must be (T, B, width).")
@@ -121,6 +122,7 @@ def _check_training(memory: Memory, u: Tensor, first: Tensor, valid: Tensor) -> 
     rows = valid.flatten().nonzero().squeeze(1)[::2]
     asked = u.flatten(0, 1)[rows].requires_grad_()
     losses = memory.losses(asked, rows, log)
+    check_type("What losses returns", losses, dict)
     promise(bool(losses) or not trained(memory), NO_LOSS)
     if not losses:
         return

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from surprise_memory.bonus.config import BonusConfig, complete
 from surprise_memory.errors import UserError
 from surprise_memory.nn.actions import Actions
 
@@ -35,6 +36,27 @@ def promise(kept: bool, sentence: str) -> None:
     """Say what is broken."""
     if not kept:
         raise Broken(sentence)
+
+
+def unpack(call: str, answer: Any, names: str) -> Any:
+    """An answer that must be a tuple of so many things."""
+    wanted = names.split(", ")
+    fits = isinstance(answer, tuple) and len(answer) == len(wanted)
+    promise(fits, f"{call} returned {of_type(answer)}: it must return ({names}).")
+    return answer
+
+
+def check_type(call: str, value: Any, kind: type) -> None:
+    """An answer that must be a tensor, or a dict."""
+    fits = isinstance(value, kind)
+    promise(fits, f"{call} is {of_type(value)}: it must be a {kind.__name__}.")
+
+
+def of_type(value: Any) -> str:
+    """'a Tensor', 'a tuple of 2'."""
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return f"a {type(value).__name__}"
 
 
 def check_uses(uses: tuple[str, ...], part: str) -> None:
@@ -137,6 +159,41 @@ def take_steps(columns: dict[str, Tensor], steps: slice) -> dict[str, Tensor]:
 # --- building and comparing ---
 
 
+def build_two(
+    make: Callable[[BonusConfig], Any], kind: type, config: BonusConfig | None
+) -> tuple[Any, Any]:
+    """Two of a part with different random weights, or a sentence about why there are none."""
+    c = complete(config or BonusConfig())
+    name = kind.__name__
+    try:
+        part = seeded(0, lambda: make(c))
+        other = seeded(1, lambda: make(c))
+    except AttributeError as error:
+        if not isinstance(error.obj, BonusConfig):
+            raise
+        raise Broken(
+            f"`make` reads config.{error.name}, which does not exist yet: call "
+            f"register_{name.lower()}('{error.name}', ..., options=...) before the check."
+        ) from error
+    promise(isinstance(part, kind), f"{type(part).__name__} is not a {name}: subclass it.")
+    return part, other
+
+
+def open_game(
+    make: Callable[..., Any],
+    kind: type,
+    what: str,
+    obs_shape: tuple[int, ...],
+    action_space: Space[Any] | None,
+    config: BonusConfig | None,
+) -> tuple[Any, Any, dict[str, Tensor]]:
+    """Two of a part that looks at columns, and random columns to look at."""
+    space = action_space or spaces.Discrete(3)
+    part, other = build_two(lambda c: make(obs_shape, space, c), kind, config)
+    check_uses(part.uses, what)
+    return part, other, random_columns(part.uses, obs_shape, space)
+
+
 def fixed_rng() -> torch.Generator:
     """A random stream that always begins the same."""
     return torch.Generator().manual_seed(0)
@@ -163,11 +220,13 @@ def close(a: Tensor, b: Tensor) -> bool:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Nests of dataclasses, dicts and tensors, bit for bit."""
+    """Nests of dataclasses, dicts, lists and tensors, bit for bit."""
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and torch.equal(a, b)
     if dataclasses.is_dataclass(a):
         return equal(vars(a), vars(b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(equal(a[name], b[name]) for name in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor
 from torch.linalg import vector_norm
 
@@ -20,22 +20,22 @@ from surprise_memory.bonus.check.promises import (
     before_reset,
     check_losses,
     check_reach,
-    check_uses,
+    check_type,
     check_weight,
     close,
     episodes,
     equal,
     fixed_rng,
+    open_game,
     promise,
-    random_columns,
-    seeded,
     spoil,
     spoil_columns,
     take_steps,
     through_a_file,
     trained,
+    unpack,
 )
-from surprise_memory.bonus.config import BonusConfig, complete
+from surprise_memory.bonus.config import BonusConfig
 from surprise_memory.stages import Stage, Steps
 
 MakeStage = Callable[[tuple[int, ...], Space[Any] | None, Any], Stage]
@@ -53,13 +53,7 @@ def check_stage(
     >>> from surprise_memory.stages import STAGES
     >>> check_stage(STAGES["expect"].make)
     """
-    space = action_space or spaces.Discrete(3)
-    c = complete(config or BonusConfig())
-    stage = seeded(0, lambda: make(obs_shape, space, c))
-    other = seeded(1, lambda: make(obs_shape, space, c))
-    promise(isinstance(stage, Stage), f"{type(stage).__name__} is not a Stage: subclass it.")
-    check_uses(stage.uses, "stage")
-    seen = random_columns(stage.uses, obs_shape, space)
+    stage, other, seen = open_game(make, Stage, "stage", obs_shape, action_space, config)
     game = StageGame(stage, seen)
     for _ in range(2):  # the first time its statistics may know nothing yet
         _, record, _ = game.ask()
@@ -112,7 +106,11 @@ class StageGame:
             e_if_remembered=0.9 * e,
         )
         inputs = self.stage.prepare(take_steps(seen, rows))
-        reward, record, carry = self.stage(e, inputs, steps, carry)
+        check_type("What prepare returns", inputs, dict)
+        answer = self.stage(e, inputs, steps, carry)
+        reward, record, carry = unpack("forward", answer, "reward, record, carry")
+        check_type("The reward", reward, Tensor)
+        check_type("The record", record, dict)
         promise(torch.equal(given, e), "forward wrote into the reward that it was given.")
         return reward, record, carry
 
@@ -175,6 +173,7 @@ def _check_training(stage: Stage, game: StageGame) -> None:
     inputs = {name: column[rows] for name, column in stage.prepare(game.seen).items()}
     flat = {name: column.flatten(0, 1)[rows] for name, column in record.items()}
     losses = stage.losses(inputs, flat, None, fixed_rng())
+    check_type("What losses returns", losses, dict)
     promise(bool(losses) or not trained(stage), NO_LOSS)
     if not losses:
         return

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor
 
 from surprise_memory.bonus.check.promises import (
@@ -17,21 +17,21 @@ from surprise_memory.bonus.check.promises import (
     before_reset,
     check_losses,
     check_reach,
-    check_uses,
+    check_type,
     check_weight,
     close,
     episodes,
     equal,
     fixed_rng,
+    open_game,
     promise,
-    random_columns,
-    seeded,
     spoil_columns,
     take_steps,
     through_a_file,
     trained,
+    unpack,
 )
-from surprise_memory.bonus.config import BonusConfig, complete
+from surprise_memory.bonus.config import BonusConfig
 from surprise_memory.surprise import Surprise
 
 MakeSurprise = Callable[[tuple[int, ...], Space[Any] | None, Any], Surprise]
@@ -49,14 +49,7 @@ def check_surprise(
     >>> from surprise_memory.surprise import SURPRISES
     >>> check_surprise(SURPRISES["icm"].make)
     """
-    space = action_space or spaces.Discrete(3)
-    c = complete(config or BonusConfig())
-    surprise = seeded(0, lambda: make(obs_shape, space, c))
-    other = seeded(1, lambda: make(obs_shape, space, c))
-    kind = type(surprise).__name__
-    promise(isinstance(surprise, Surprise), f"{kind} is not a Surprise: subclass it.")
-    check_uses(surprise.uses, "generator")
-    seen = random_columns(surprise.uses, obs_shape, space)
+    surprise, other, seen = open_game(make, Surprise, "generator", obs_shape, action_space, config)
     _check_asking(surprise, seen)
     _check_training(surprise, seen)
     _check_episodes(surprise, seen)
@@ -74,6 +67,7 @@ def _check_asking(surprise: Surprise, seen: dict[str, Tensor]) -> None:
     given = copy.deepcopy(seen)
     chance = torch.get_rng_state()
     inputs = surprise.prepare(seen)
+    check_type("What prepare returns", inputs, dict)
     for name, column in inputs.items():
         promise(
             len(column) == T * B,
@@ -84,6 +78,8 @@ def _check_asking(surprise: Surprise, seen: dict[str, Tensor]) -> None:
             f"prepare()['{name}'] carries a gradient: it is kept for a rollout, so detach it.",
         )
     u = surprise(inputs)
+    check_type("What forward returns", u, Tensor)
+    promise(hasattr(surprise, "n"), "It has no n: set it to the width of u.")
     shape = (T * B, surprise.n)
     promise(u.shape == shape, f"u has shape {tuple(u.shape)}, (K, n) is {shape}.")
     promise(bool(u.isfinite().all()), "u is not finite.")
@@ -111,7 +107,8 @@ def _check_training(surprise: Surprise, seen: dict[str, Tensor]) -> None:
         "It has no parameter to train: a generator must learn, or its surprise never fades.",
     )
     for kind in ("norm", "squared"):
-        u, losses = surprise.losses(inputs, kind, rng)
+        u, losses = unpack("losses", surprise.losses(inputs, kind, rng), "u, losses")
+        check_type("What losses returns second", losses, dict)
         promise(close(u, surprise(inputs)), "losses() returns another u than forward().")
         check_losses(losses)
     if type(surprise).sequence_losses is Surprise.sequence_losses:  # others get weights there
@@ -127,7 +124,8 @@ def _check_episodes(surprise: Surprise, seen: dict[str, Tensor]) -> None:
 
     def ask(columns: dict[str, Tensor], steps: slice, carry: Any) -> tuple[Tensor, Any]:
         inputs = surprise.prepare(take_steps(columns, steps))
-        inputs, carry = surprise.unroll(inputs, first[steps], valid[steps], carry)
+        answer = surprise.unroll(inputs, first[steps], valid[steps], carry)
+        inputs, carry = unpack("unroll", answer, "inputs, carry")
         return surprise(inputs).detach().unflatten(0, first[steps].shape), carry
 
     everything = slice(None)

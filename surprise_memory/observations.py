@@ -1,0 +1,96 @@
+"""Observations of any space as arrays: one rule for our environments and for adapters.
+
+| space                                  | one observation                                        |
+|----------------------------------------|--------------------------------------------------------|
+| Box of three axes                      | an image (C, H, W), dtype kept; (H, W, C) is turned    |
+| any other Box                          | flattened, float32                                     |
+| Discrete                               | one-hot                                                |
+| Dict, Tuple, MultiDiscrete and so on   | flattened as Gymnasium does, float32                   |
+| Graph, Sequence                        | refused                                                |
+
+No torch here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from surprise_memory.errors import UserError
+
+Array = np.ndarray[Any, Any]
+Prepare = Callable[[Any], Array]
+
+
+def to_arrays(space: gym.Space[Any]) -> tuple[tuple[int, ...], Prepare]:
+    """The shape of one observation as an array, and a function that maps batches to arrays."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 3:
+        first, second, third = space.shape
+        if channels_last(space.shape):
+            return (third, first, second), _channels_first
+        return space.shape, np.asarray
+    if isinstance(space, spaces.Box):
+        return (int(np.prod(space.shape)),), _flat
+    size = _size(space)
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return (size,), lambda batch: np.eye(size, dtype=np.float32)[np.asarray(batch) - start]
+    return (size,), lambda batch: _flatten(space, batch)
+
+
+def channels_last(shape: Sequence[int]) -> bool:
+    """Whether an image is (H, W, C): its last axis is smaller than both others."""
+    return shape[2] < min(shape[0], shape[1])
+
+
+def stack(observations: list[Any]) -> Any:
+    """Single observations to one batch, through dictionaries and tuples."""
+    example = observations[0]
+    if isinstance(example, dict):
+        return {name: stack([obs[name] for obs in observations]) for name in example}
+    if isinstance(example, tuple):
+        return tuple(stack(list(part)) for part in zip(*observations, strict=True))
+    return np.stack(observations)
+
+
+def _size(space: gym.Space[Any]) -> int:
+    """How many numbers Gymnasium flattens an observation to."""
+    try:
+        size = spaces.flatdim(space)
+    except (NotImplementedError, ValueError):
+        size = 0
+    if not size:
+        raise UserError(
+            f"Observations of {space} cannot be flattened to numbers: wrap the environment first."
+        )
+    return size
+
+
+def _channels_first(batch: Any) -> Array:
+    """(B, H, W, C) to (B, C, H, W)."""
+    return np.ascontiguousarray(np.moveaxis(batch, -1, 1))
+
+
+def _flat(batch: Any) -> Array:
+    """(B, ...) to (B, k)."""
+    with np.errstate(over="ignore"):  # an infinity is refused where it would be learnt from
+        return np.reshape(batch, (len(batch), -1)).astype(np.float32)
+
+
+def _flatten(space: gym.Space[Any], batch: Any) -> Array:
+    """A batch of any space that Gymnasium can flatten, to (B, k)."""
+    batched = gym.vector.utils.batch_space(space, _length(batch))
+    rows = []
+    for row in gym.vector.utils.iterate(batched, batch):
+        rows.append(np.asarray(spaces.flatten(space, row), np.float32))
+    return np.stack(rows)
+
+
+def _length(batch: Any) -> int:
+    """B of a batch of a dictionary or tuple space."""
+    while isinstance(batch, dict | tuple):
+        parts = list(batch.values()) if isinstance(batch, dict) else batch
+        batch = parts[0]
+    return len(batch)

@@ -1,0 +1,75 @@
+"""One rule for observations: every space becomes arrays, here and in adapters."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from surprise_memory import Bonus
+from surprise_memory.errors import UserError
+from surprise_memory.observations import channels_last, to_arrays
+
+PARTS = {"a": spaces.Discrete(3), "b": spaces.Box(0, 1, (2,))}
+
+
+def images(*shape):
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [
+        (spaces.Discrete(4, start=2), (4,)),
+        (images(40, 50, 3), (3, 40, 50)),
+        (images(84, 84, 12), (12, 84, 84)),
+        (images(4, 84, 84), (4, 84, 84)),
+        (images(64, 8, 8), (64, 8, 8)),
+        (spaces.Box(-1, 1, (2, 5), np.float64), (10,)),
+        (spaces.Box(-1, 1, ()), (1,)),
+        (spaces.Dict(PARTS), (5,)),
+        (spaces.Dict({"c": spaces.Dict(PARTS), "d": images(2, 2)}), (9,)),
+        (spaces.Tuple(list(PARTS.values())), (5,)),
+        (spaces.MultiDiscrete([2, 3]), (5,)),
+        (spaces.MultiBinary(3), (3,)),
+    ],
+)
+def test_every_space_becomes_arrays(space, shape):
+    found, prepare = to_arrays(space)
+    batched = gym.vector.utils.batch_space(space, 3)
+    batched.seed(0)
+    batch = batched.sample()
+    seen = prepare(batch)
+    assert found == shape
+    assert seen.shape == (3, *shape)
+    assert seen.dtype == (np.uint8 if len(shape) == 3 else np.float32)
+    if len(shape) == 1:
+        rows = [spaces.flatten(space, row) for row in gym.vector.utils.iterate(batched, batch)]
+        assert np.allclose(seen, np.stack(rows))
+
+
+def test_channels_are_where_the_image_is_thinnest():
+    space = images(9, 8, 5)
+    _, prepare = to_arrays(space)
+    batch = np.arange(2 * 9 * 8 * 5).reshape(2, 9, 8, 5)
+    assert prepare(batch)[1, 4, 6, 7] == batch[1, 6, 7, 4]
+    assert not channels_last((3, 84, 84)) and not channels_last((8, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Graph(spaces.Box(0, 1, (2,)), None),
+        spaces.Sequence(spaces.Discrete(3)),
+        spaces.Dict({"a": spaces.Sequence(spaces.Discrete(3))}),
+        spaces.Tuple([]),
+    ],
+)
+def test_what_cannot_be_flattened_is_refused(space):
+    with pytest.raises(UserError, match="cannot be flattened"):
+        to_arrays(space)
+
+
+@pytest.mark.parametrize("shape", [(84, 84, 12), (36, 40, 3), (210, 160, 9)])
+def test_a_bonus_refuses_images_whose_channels_are_last(shape):
+    with pytest.raises(UserError, match=rf"\({shape[2]}, {shape[0]}, {shape[1]}\)"):
+        Bonus("rnd", shape, 2)
