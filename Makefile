@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	rm -rf $(DEMO_DIR)
-	$(BIN)/surprise-memory train $(DEMO_ENV) --method rnd+sm --steps 600k --run-dir $(DEMO_DIR)
+	$(BIN)/surprise-memory train $(DEMO_ENV) --steps 600k --run-dir $(DEMO_DIR)
 	$(BIN)/surprise-memory eval $(DEMO_DIR)
 	$(BIN)/surprise-memory show $(DEMO_DIR)
 

@@ -401,7 +401,7 @@ def test_videos_of_other_kinds_are_refused(tmp_path, capsys):
     assert "neither an .mp4 nor a .gif" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("preset", ["paper", "released-code", "default", "noisy"])
+@pytest.mark.parametrize("preset", ["paper", "released-code", "default"])
 def test_every_preset_runs(tmp_path, preset):
     small = [
         "--preset",

@@ -18,6 +18,7 @@ import numpy as np
 
 from surprise_memory import torch_files
 from surprise_memory.bonus import Bonus, BonusConfig
+from surprise_memory.bonus.methods import DEFAULT_METHOD
 from surprise_memory.errors import UserError, require
 from surprise_memory.observations import stack, to_arrays
 
@@ -41,7 +42,7 @@ class SurpriseVecEnv(VecEnvWrapper):
     def __init__(
         self,
         venv: VecEnv,
-        method: str = "rnd+sm",
+        method: str = DEFAULT_METHOD,
         beta: float = 0.1,
         ext: float = 1.0,
         every: int = 128,

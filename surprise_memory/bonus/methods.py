@@ -7,6 +7,9 @@ from surprise_memory.memory import MEMORIES
 from surprise_memory.stages import STAGES
 from surprise_memory.surprise import SURPRISES
 
+PAPERS_METHOD = "rnd+sm"
+DEFAULT_METHOD = "rnd+sm+recognise+gate"  # the same, but noise cannot buy it
+
 
 class Method(NamedTuple):
     """The parts of a bonus, by name."""

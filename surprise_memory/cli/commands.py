@@ -118,7 +118,7 @@ def methods_command() -> None:
 
 def bench_command(
     env: str = "MiniGrid-DoorKey-16x16-v0",
-    preset: Literal["default", "noisy", "paper", "released-code", "debug"] = "paper",
+    preset: Literal["default", "paper", "released-code", "debug"] = "paper",
     rollouts: int = 3,
     threads: int = 1,
     all: bool = False,

@@ -140,7 +140,7 @@ def with_and_without(*names: str) -> tuple[Entry, ...]:
 
 
 def noisy(*names: str) -> tuple[Entry, ...]:
-    """Each generator with its memory in the settings of the preset `noisy`."""
+    """Each generator with a memory that recalls even noise."""
     return tuple(Entry(f"{name}+sm", WIDE, f"{name}+sm noisy") for name in names)
 
 
@@ -158,7 +158,7 @@ def published_atari() -> dict[tuple[str, str], Score]:
     return scores
 
 
-# M read as printed, W wide enough to recall all of its query: the options of the preset `noisy`.
+# M read as printed, W wide enough to recall all of its query.
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 RECOGNISE = Entry("rnd+sm+recognise")

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from surprise_memory.agents import AGENTS, DQNConfig, PPOConfig
 from surprise_memory.bonus import BonusConfig
 from surprise_memory.bonus.config import complete, config_type
-from surprise_memory.bonus.methods import backbone, check_method
+from surprise_memory.bonus.methods import DEFAULT_METHOD, backbone, check_method
 from surprise_memory.errors import UserError, check_options, one_of, require, require_between
 from surprise_memory.training.seeds import check_seed
 
 Config = TypeVar("Config")
-PRESET_NAMES = ("default", "noisy", "paper", "released-code", "debug")
+PRESET_NAMES = ("default", "paper", "released-code", "debug")
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class RunConfig:
 
     env: str
     """Environment id; `surprise-memory envs` lists them."""
-    method: str = "rnd+sm"
+    method: str = DEFAULT_METHOD
     """generator[+memory][+stage]; `surprise-memory methods` lists them."""
     agent: str = "auto"
     """Who acts: ppo, dqn (recurrent, with replay), random, or auto (dqn for lwm, else ppo)."""
     preset: str = "default"
-    """Source of the other defaults: default, noisy, paper, released-code, debug."""
+    """Source of the other defaults: default, paper, released-code, debug."""
     steps: int = 1_000_000
     """Agent steps over all environments, warm-up included."""
     seed: int = 0

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from surprise_memory.agents import DQNConfig, PPOConfig
 from surprise_memory.bonus import BonusConfig
+from surprise_memory.bonus.methods import PAPERS_METHOD
 from surprise_memory.envs import family_of
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.stages import NGUConfig
@@ -14,18 +15,6 @@ from surprise_memory.training.config import RunConfig
 
 def _default(env: str) -> RunConfig:
     return RunConfig(env)
-
-
-def _noisy(env: str) -> RunConfig:
-    """For worlds with something unpredictable in them.
-
-    M is read as printed, and W is wide enough to recall all of its query. Noise then becomes
-    familiar. The price: a first sight in an episode no longer stands out (see docs/results.md).
-    """
-    run = _default(env)
-    memory = dataclasses.replace(run.bonus.memory, read="cosine", w_hidden=128)
-    bonus = dataclasses.replace(run.bonus, memory=memory)
-    return dataclasses.replace(run, preset="noisy", bonus=bonus)
 
 
 def _paper(env: str) -> RunConfig:
@@ -65,7 +54,9 @@ def _paper(env: str) -> RunConfig:
         pretrain_pairs=10_000,
         pretrain=5_000,
     )
-    run = RunConfig(env, preset="paper", steps=10_000_000, ppo=ppo, dqn=dqn, bonus=bonus)
+    run = RunConfig(
+        env, PAPERS_METHOD, preset="paper", steps=10_000_000, ppo=ppo, dqn=dqn, bonus=bonus
+    )
     family = family_of(env)
     if family == "atari":
         return _paper_atari(run)
@@ -144,6 +135,7 @@ def _debug(env: str) -> RunConfig:
     )
     return RunConfig(
         env,
+        PAPERS_METHOD,
         preset="debug",
         steps=2_000,
         envs=4,
@@ -158,7 +150,6 @@ def _debug(env: str) -> RunConfig:
 
 PRESETS: dict[str, Callable[[str], RunConfig]] = {
     "default": _default,
-    "noisy": _noisy,
     "paper": _paper,
     "released-code": _released_code,
     "debug": _debug,

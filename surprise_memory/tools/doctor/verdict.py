@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from surprise_memory.bonus.methods import split_method
+from surprise_memory.bonus.methods import DEFAULT_METHOD, split_method
 from surprise_memory.bonus.model import IDLE_CORRELATION
 
 BUYS = 1.0  # price of noise, in usual steps, from which an agent is better off watching it
 HARMLESS = 0.2  # price below which it is better off anywhere else
-NOISE_PROOF = "rnd+sm+recognise+gate"
 SAME = 0.03  # a difference of correlations or z-scores too small to mention
 # Measure -> column -> estimate. The column is norm, novelty, or all if it belongs to neither.
 Measures = dict[str, dict[str, "Estimate"]]
@@ -121,7 +120,7 @@ def bought(measures: Measures, paid: str) -> str:
     if first is not None and repeat is not None:
         prices += f", a first sight {first:.2g} times, a repeat {repeat:.2g} times"
     if noise > BUYS:
-        return f"Noise can buy this bonus: {prices}. Take --method {NOISE_PROOF}."
+        return f"Noise can buy this bonus: {prices}. Take --method {DEFAULT_METHOD}."
     if noise > HARMLESS:
         return f"Noise is not worth more than anything else here: {prices}."
     return f"Noise cannot buy this bonus: {prices}."
