@@ -264,6 +264,8 @@ def test_eval_show_envs_methods(run_dir, capsys):
     assert json.loads((run_dir / "eval-3-greedy.json").read_text())["episodes"] == 3
     assert main(["show", str(run_dir)]) == 0
     assert (run_dir / "show.png").stat().st_size > 10_000
+    assert main(["show", str(run_dir), "--beside", str(run_dir)]) == 0
+    assert (run_dir / "beside.png").stat().st_size > 10_000
     capsys.readouterr()
     assert main(["envs", "doorkey"]) == 0
     assert "MiniGrid-DoorKey-16x16-v0" in capsys.readouterr().out.split()

@@ -152,19 +152,32 @@ def bench_command(
     show(result, console)
 
 
-def show_command(run: tyro.conf.Positional[Path], seed: int = 0, trust: bool = False) -> None:
+def show_command(
+    run: tyro.conf.Positional[Path],
+    beside: tuple[Path, ...] = (),
+    seed: int = 0,
+    trust: bool = False,
+) -> None:
     """Draw a run: its learning curve, and the surprise norm and novelty of one episode.
 
     Args:
         run: The run's directory.
+        beside: Other runs: draw all of them in the same episode, as beside.png, instead.
         seed: Which episode.
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
+    from surprise_memory.tools.beside import draw_beside
     from surprise_memory.tools.run_figures import draw_run
 
     check_episode_seed(seed)
     config, out = load(run, trust)
-    print(draw_run(config, out, seed))
+    if not beside:
+        print(draw_run(config, out, seed))
+        return
+    runs = [(config, out)]
+    for other in beside:
+        runs.append(load(other, trust))
+    print(draw_beside(runs, seed, out.path / "beside.png"))
 
 
 def play_command(
