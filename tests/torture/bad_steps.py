@@ -1,0 +1,265 @@
+"""Bad steps, rollouts and states for a `Bonus`, by the name of what is wrong with them.
+
+A step is a dict with the arguments of `Bonus.step`, (3, 5) observations and (3,) actions.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+REFUSE = "it must be refused"
+SAME = "if it is accepted, it pays as the good step does"
+FINITE = "if it is accepted, all numbers stay finite"
+ACTION = "it must be refused by methods that model actions"
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+NAN, INF = float("nan"), float("inf")
+
+
+def put(column: str, value: Any) -> Change:
+    """Replace a column."""
+    return lambda step: step | {column: value}
+
+
+def change(column: str, how: Callable[[Any], Any]) -> Change:
+    """A function of a column."""
+    return lambda step: step | {column: how(step[column])}
+
+
+def poison(value: float, dtype: Any = None) -> Callable[[Any], Any]:
+    """One bad number in environment 1, feature 2."""
+
+    def how(x: Any) -> Any:
+        x = x.clone() if dtype is None else x.to(dtype)
+        x[1, 2] = value
+        return x
+
+    return how
+
+
+def all_steps() -> dict[str, tuple[str, Change]]:
+    """Name -> what is expected, and the change."""
+    import numpy as np
+    import torch
+
+    found: dict[str, tuple[str, Change]] = {}
+    for column in ("obs", "next_obs"):
+        bad: dict[str, Callable[[Any], Any]] = {
+            "NaN": poison(NAN),
+            "inf": poison(INF),
+            "-inf": poison(-INF),
+            "1e300 in float64": poison(1e300, torch.float64),
+            "-1e39 in float64": poison(-1e39, torch.float64),
+            "NaN in an array": lambda x: poison(NAN)(x).numpy(),
+            "inf in float16": poison(INF, torch.float16),
+            "width 1": lambda x: x[:, :1],
+            "width 4": lambda x: x[:, :4],
+            "width 6": lambda x: torch.cat([x, x[:, :1]], 1),
+            "width 0": lambda x: x[:, :0],
+            "2 environments": lambda x: x[:2],
+            "4 environments": lambda x: torch.cat([x, x[:1]]),
+            "1 environment": lambda x: x[:1],
+            "0 environments": lambda x: x[:0],
+            "no batch axis": lambda x: x[0],
+            "one axis more": lambda x: x[..., None],
+            "a leading axis": lambda x: x[None],
+            "transposed": lambda x: x.T,
+            "a number": lambda x: 1.0,
+            "None": lambda x: None,
+            "text": lambda x: "x",
+            "strings": lambda x: np.full((3, 5), "x"),
+            "objects": lambda x: np.full((3, 5), None),
+            "ragged": lambda x: [[1.0, 2.0], [1.0], []],
+            "complex": lambda x: x.to(torch.complex64) * 1j,
+            "a dict": lambda x: {"obs": x},
+        }
+        found |= {f"{column}={name}": (REFUSE, change(column, how)) for name, how in bad.items()}
+        same: dict[str, Callable[[Any], Any]] = {
+            "list": lambda x: x.tolist(),
+            "float64": lambda x: x.double(),
+            "float64 array": lambda x: x.double().numpy(),
+            "strided": lambda x: torch.stack([x, x], -1)[..., 0],
+            "read-only array": lambda x: frozen(x.numpy()),
+            "big-endian array": lambda x: x.numpy().astype(">f4"),
+            "with gradient": lambda x: x.clone().requires_grad_(),
+        }
+        found |= {f"{column}={name}": (SAME, change(column, how)) for name, how in same.items()}
+        rough: dict[str, Callable[[Any], Any]] = {
+            "3e38": poison(3e38),
+            "int": lambda x: x.long(),
+            "bool": lambda x: x > 0,
+            "float16": lambda x: x.half(),
+            "constant": torch.zeros_like,
+            "1e30 everywhere": lambda x: x * 0 + 1e30,
+        }
+        found |= {f"{column}={name}": (FINITE, change(column, how)) for name, how in rough.items()}
+    return found | bad_flags() | bad_actions()
+
+
+def frozen(x: Any) -> Any:
+    """An array that nobody may write to."""
+    x.flags.writeable = False
+    return x
+
+
+def bad_flags() -> dict[str, tuple[str, Change]]:
+    """For `done` and `valid`."""
+    import torch
+
+    found: dict[str, tuple[str, Change]] = {}
+    no = [False] * 3
+    for column in ("done", "valid"):
+        bad: dict[str, Any] = {
+            "2 environments": no[:2],
+            "4 environments": [*no, False],
+            "empty": [],
+            "a number": 7,
+            "one axis more": [no],
+            "strings": ["x", "y", "z"],
+            "NaN": torch.tensor([NAN, 0.0, 0.0]),
+            "a dict": {},
+        }
+        found |= {f"{column}={name}": (REFUSE, put(column, value)) for name, value in bad.items()}
+    found["done=None"] = (REFUSE, put("done", None))
+    good: dict[str, Callable[[Any], Any]] = {
+        "uint8": lambda x: x.to(torch.uint8),
+        "list": lambda x: x.tolist(),
+        "array": lambda x: x.numpy(),
+        "floats of 0 and 1": lambda x: x.float(),
+    }
+    found |= {f"done={name}": (SAME, change("done", how)) for name, how in good.items()}
+    found["valid=ones"] = (SAME, put("valid", [True] * 3))
+    found["valid=none of them"] = (FINITE, put("valid", no))
+    found["valid=none of them, obs=NaN"] = (
+        FINITE,
+        lambda step: step | {"valid": no, "obs": step["obs"] * NAN},
+    )
+    return found
+
+
+def bad_actions() -> dict[str, tuple[str, Change]]:
+    """For `action`, which some methods never look at."""
+    import torch
+
+    bad: dict[str, Any] = {
+        "2 environments": [0, 1],
+        "4 environments": [0, 1, 2, 3],
+        "one axis more": [[0, 1, 2]],
+        "None": None,
+        "text": "x",
+        "99": [99, 0, 0],
+        "-1": [-1, 0, 0],
+        "NaN": torch.tensor([NAN, 0.0, 0.0]),
+        "1.5": torch.tensor([1.5, 0.0, 0.0]),
+        "10^12": [10**12, 0, 0],
+    }
+    found = {f"action={name}": (ACTION, put("action", value)) for name, value in bad.items()}
+    good: dict[str, Callable[[Any], Any]] = {
+        "list": lambda x: x.tolist(),
+        "int8": lambda x: x.to(torch.int8),
+        "int32 array": lambda x: x.int().numpy(),
+    }
+    return found | {f"action={name}": (SAME, change("action", how)) for name, how in good.items()}
+
+
+def chunk(T: int = 4, num: int = 3, width: int = 5, **columns: Any) -> Any:
+    """A good rollout, with some columns replaced."""
+    import torch
+
+    from surprise_memory import Chunk
+
+    draw = torch.Generator().manual_seed(T)
+    no = torch.zeros(T, num, dtype=torch.bool)
+    good = {
+        "obs": torch.randn(T, num, width, generator=draw),
+        "next_obs": torch.randn(T, num, width, generator=draw),
+        "action": no.long(),
+        "reward": no.float(),
+        "terminated": no,
+        "truncated": no,
+        "first": no,
+        "valid": ~no,
+        "extras": {},
+    }
+    return Chunk(**good | columns)
+
+
+def all_chunks() -> dict[str, tuple[str, Callable[[Any], Any]]]:
+    """Calls of a bonus with a bad rollout or carry: name -> what is expected, and the call."""
+    import torch
+
+    nan = torch.full((4, 3, 5), NAN)
+    never = torch.zeros(4, 3, dtype=torch.bool)
+    return {
+        "train_on(chunk of NaN)": (
+            REFUSE, lambda bonus: bonus.train_on(chunk(next_obs=nan, obs=nan), bonus.start())),
+        "train_on(chunk of inf)": (
+            REFUSE, lambda bonus: bonus.train_on(chunk(next_obs=nan + INF), bonus.start())),
+        "train_on(chunk of 2 environments)": (
+            REFUSE, lambda bonus: bonus.train_on(chunk(num=2), bonus.start())),
+        "train_on(chunk of width 1)": (
+            REFUSE, lambda bonus: bonus.train_on(chunk(width=1), bonus.start())),
+        "train_on(chunk of width 6)": (
+            REFUSE, lambda bonus: bonus.train_on(chunk(width=6), bonus.start())),
+        "train_on(chunk of no steps)": (
+            FINITE, lambda bonus: bonus.train_on(chunk(T=0), bonus.start())),
+        "train_on(chunk that never happened)": (
+            FINITE, lambda bonus: bonus.train_on(chunk(valid=never), bonus.start())),
+        "train_on(NaN that never happened)": (
+            FINITE, lambda bonus: bonus.train_on(
+                chunk(valid=never, obs=nan, next_obs=nan), bonus.start())),
+        "train_on(None)": (REFUSE, lambda bonus: bonus.train_on(None, bonus.start())),
+        "train_on(a dict)": (REFUSE, lambda bonus: bonus.train_on({}, bonus.start())),
+        "train_on(chunk with int flags)": (
+            REFUSE, lambda bonus: bonus.train_on(chunk(first=never.int()), bonus.start())),
+        "train_on(chunk with actions of another length)": (
+            REFUSE, lambda bonus: bonus.train_on(
+                chunk(action=torch.zeros(4, 2).long()), bonus.start())),
+        "(chunk of NaN)": (
+            FINITE, lambda bonus: bonus(chunk(next_obs=nan, obs=nan), bonus.start())),
+        "start(-1)": (REFUSE, lambda bonus: bonus.start(-1)),
+        "update() twice": (REFUSE, lambda bonus: (bonus.reset(), bonus.steps.rows.clear(),
+                                                  bonus.update())),
+    }  # fmt: skip
+
+
+def all_states() -> dict[str, Callable[[Any], Any]]:
+    """Bad states, each made from a good one; all of them must be refused."""
+    import torch
+
+    def tensors(state: dict[str, Any]) -> list[str]:
+        return [name for name, value in state.items() if isinstance(value, torch.Tensor)]
+
+    def edited(state: Any, how: Callable[[Any], Any]) -> Any:
+        state = copy.deepcopy(dict(state))
+        how(state)
+        return state
+
+    def weight(state: Any) -> str:
+        wanted = [n for n in tensors(state) if state[n].dtype == torch.float32 and state[n].dim()]
+        return wanted[-1]
+
+    def extra(state: Any) -> Any:
+        return next(value for value in state.values() if isinstance(value, dict))
+
+    changes: dict[str, Callable[[Any], Any]] = {
+        "a tensor missing": lambda s: s.pop(tensors(s)[-1]),
+        "the first tensor missing": lambda s: s.pop(tensors(s)[0]),
+        "a key more": lambda s: s.update(more=torch.zeros(1)),
+        "another shape": lambda s: s.update({weight(s): torch.zeros(3, 3, 3)}),
+        "NaN in a tensor": lambda s: s[weight(s)].fill_(NAN),
+        "text for a tensor": lambda s: s.update({weight(s): "x"}),
+        "None for a tensor": lambda s: s.update({weight(s): None}),
+        "no optimiser": lambda s: extra(s).pop("optimiser"),
+        "no random stream": lambda s: extra(s).pop("rng"),
+        "a random stream of another kind": lambda s: extra(s).update(rng=torch.zeros(3)),
+        "no steps": lambda s: extra(s).pop("steps"),
+        "text for steps": lambda s: extra(s).update(steps="x"),
+        "an empty optimiser": lambda s: extra(s).update(optimiser={}),
+        "steps of other columns": lambda s: extra(s).update(steps={"rows": [{}]}),
+    }
+    found = {name: (lambda s, h=how: edited(s, h)) for name, how in changes.items()}
+    found["{}"] = lambda s: {}
+    found["None"] = lambda s: None
+    found["a list"] = lambda s: []
+    found["text"] = lambda s: "x"
+    return found
