@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.torture import fixtures, fuzz_cli, fuzz_library
+from tests.torture import damage, fixtures, fuzz_cli, fuzz_library
 from tests.torture.cases import BAD, OUTCOMES, Case, Ended, run_all
 from tests.torture.commands import preload
 
 FAMILIES: dict[str, Callable[[int, Path], list[Case]]] = {
     "cli": fuzz_cli.cases,
     "library": fuzz_library.cases,
+    "damage": damage.cases,
 }
 
 

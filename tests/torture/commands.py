@@ -21,9 +21,14 @@ TOY = "ToyKeyDoor-v0"
 TINY = ["--preset", "debug", "--steps", "192", "--eval-episodes", "2", "--run-dir", "run"]
 LOADED = (
     "envpool.registration",
+    "imageio.v3",
     "matplotlib.pyplot",
+    "rich.progress",
+    "sklearn.manifold",
     "stable_baselines3",
+    "torch._dynamo",  # the first optimiser's step imports it
     "torch.utils.tensorboard",
+    "typeguard",
     "surprise_memory.adapters.sb3",
     "surprise_memory.cli",
     "surprise_memory.reproduce.command",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.torture.cases import HARMLESS, SILENT, Case, Verdict
-from tests.torture.fuzz_cli import METHODS, senseless
+from tests.torture.fuzz_cli import METHODS, WORK, senseless
 from tests.torture.options import Option, of_dataclass
 
 FAMILY = "library"
@@ -26,7 +26,9 @@ def cases() -> Iterator[Case]:
     for option in of_dataclass("bonus", BonusConfig):
         for value in VALUES[option.kind]:
             call = f"Bonus({method(option)!r}, ...) with config.{option.name} = {value!r}"
-            yield Case(FAMILY, call, lambda o=option, v=value: one(o, v))
+            endless = value == 10**20 and option.last in WORK
+            limit = 8.0 if endless else 30.0
+            yield Case(FAMILY, call, lambda o=option, v=value: one(o, v), limit, endless)
 
 
 def method(option: Option) -> str:
