@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.torture import damage, fixtures, fuzz_cli, fuzz_library
+from tests.torture import damage, fixtures, fuzz_cli, fuzz_library, kills, misbehave
 from tests.torture.cases import BAD, OUTCOMES, Case, Ended, run_all
 from tests.torture.commands import preload
 
@@ -22,6 +22,8 @@ FAMILIES: dict[str, Callable[[int, Path], list[Case]]] = {
     "cli": fuzz_cli.cases,
     "library": fuzz_library.cases,
     "damage": damage.cases,
+    "envs": misbehave.cases,
+    "kills": kills.cases,
 }
 
 

@@ -69,7 +69,8 @@ def judge_command(argv: list[str]) -> Verdict:
         verdict = judge(error)  # an error that reaches the terminal is a traceback, whatever it is
         return Verdict(TRACEBACK, verdict.why)
     if "Traceback (most recent call last)" in text:
-        return Verdict(TRACEBACK, text.strip().splitlines()[-1][:200])
+        last = text.strip().splitlines()[-1][:200]
+        return Verdict(TRACEBACK, f"exit code {code}, and a traceback on the terminal: {last}")
     if code == 0:
         return Verdict(HARMLESS)
     if code == 2 and text.strip():
