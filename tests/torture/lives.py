@@ -1,5 +1,6 @@
 """A run that is killed and resumed: its lives, and what must hold between and after them."""
 
+import itertools
 import json
 import os
 import random
@@ -148,7 +149,7 @@ def wrong_rows(folder: Path) -> str:
         except (ValueError, KeyError, TypeError):
             if i < len(lines) - 1:
                 return f"line {i + 1} of metrics.jsonl is cut"
-    strides = {b - a for a, b in zip(steps, steps[1:], strict=False)}
+    strides = {b - a for a, b in itertools.pairwise(steps)}
     if len(strides) > 1:
         return f"rows of metrics.jsonl have gaps or repeat: strides {sorted(strides)}"
     return ""

@@ -15,7 +15,7 @@ from tests.torture.bad_envs import (
     make_in_worker,
     register,
 )
-from tests.torture.cases import HARMLESS, REFUSED, SILENT, TRACEBACK, Case, Verdict
+from tests.torture.cases import HARMLESS, REFUSED, SILENT, Case, Verdict
 from tests.torture.commands import judge_training
 from tests.torture.options import options
 
