@@ -18,34 +18,39 @@ from tests.torture import damage, fixtures, fuzz_cli, fuzz_library, kills, misbe
 from tests.torture.cases import BAD, OUTCOMES, Case, Ended, run_all
 from tests.torture.commands import preload
 
-FAMILIES: dict[str, Callable[[int, Path], list[Case]]] = {
-    "cli": fuzz_cli.cases,
-    "library": fuzz_library.cases,
-    "damage": damage.cases,
-    "envs": misbehave.cases,
-    "kills": kills.cases,
+Build = Callable[[int, Path], list[Case]]
+# Name -> the cases, and the share of the time.
+FAMILIES: dict[str, tuple[Build, float]] = {
+    "cli": (fuzz_cli.cases, 5),
+    "library": (fuzz_library.cases, 3),
+    "damage": (damage.cases, 3),
+    "envs": (misbehave.cases, 2),
+    "kills": (kills.cases, 3),
 }
 
 
 def main() -> int:
     """Exit code 1 if anything bad was found."""
     options = arguments()
-    if options.list:
-        print("\n".join(FAMILIES))
-        return 0
     preload()
     until = time.monotonic() + 60 * options.minutes
     ended: list[Ended] = []
     with tempfile.TemporaryDirectory(prefix="torture-fixtures-") as folder:
-        where = Path(folder)
-        fixtures.build(where)
-        for i, name in enumerate(options.families):
-            left = (until - time.monotonic()) / (len(options.families) - i)
-            found = chosen(FAMILIES[name](options.seed, where), options.only)
-            ended += run_family(name, found, options.jobs, time.monotonic() + left)
-    print_bad(ended)
+        fixtures.build(Path(folder))
+        with contextlib.suppress(KeyboardInterrupt):  # the table of what was tried so far
+            for i, name in enumerate(options.families):
+                build, _ = FAMILIES[name]
+                cases = chosen(build(options.seed, Path(folder)), options.only)
+                end = time.monotonic() + share(options.families[i:]) * (until - time.monotonic())
+                ended += run_family(name, cases, options.jobs, end)
     print(table(ended))
     return int(any(one.verdict.outcome in BAD for one in ended))
+
+
+def share(families: list[str]) -> float:
+    """The first family's share of the time that is left."""
+    weights = [FAMILIES[name][1] for name in families]
+    return weights[0] / sum(weights)
 
 
 def arguments() -> argparse.Namespace:
@@ -56,7 +61,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of every random choice")
     parser.add_argument("--jobs", type=int, default=2, help="cases side by side")
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--list", action="store_true", help="name the families")
     options = parser.parse_args()
     options.families = options.families or list(FAMILIES)
     for name in options.families:
@@ -71,24 +75,19 @@ def chosen(cases: list[Case], only: str) -> list[Case]:
 
 
 def run_family(name: str, cases: list[Case], jobs: int, until: float) -> list[Ended]:
-    """All cases of a family, with a line of progress."""
+    """All cases of a family. Names every bad one, and prints a line of progress now and then."""
     ended = []
     for one in run_all(cases, jobs, until):
         ended.append(one)
-        if len(ended) % 25 == 0 or len(ended) == len(cases):
+        if one.verdict.outcome in BAD:
+            print(f"{one.verdict.outcome.upper()} [{one.case.family}] {one.case.name}")
+            print(f"    {one.verdict.why}", flush=True)
+        if len(ended) % 50 == 0:
             bad = sum(e.verdict.outcome in BAD for e in ended)
             print(f"{name}: {len(ended)} of {len(cases)}, {bad} bad", file=sys.stderr, flush=True)
     if len(ended) < len(cases):
         print(f"{name}: out of time after {len(ended)} of {len(cases)} cases", file=sys.stderr)
     return ended
-
-
-def print_bad(ended: list[Ended]) -> None:
-    """Every bad case with its exact command or call."""
-    for one in sorted(ended, key=lambda one: (one.case.family, one.verdict.why, one.case.name)):
-        if one.verdict.outcome in BAD:
-            print(f"{one.verdict.outcome.upper()} [{one.case.family}] {one.case.name}")
-            print(f"    {one.verdict.why}")
 
 
 def table(ended: list[Ended]) -> str:
@@ -107,5 +106,4 @@ def table(ended: list[Ended]) -> str:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
+    sys.exit(main())

@@ -28,7 +28,7 @@ from tests.torture.lives import (
 )
 
 ENV = "MiniGrid-DoorKey-5x5-v0"
-ENVS, ROLLOUT = 16, 64
+ENVS, ROLLOUT = 32, 64
 SETTINGS = [
     "--method", "rnd+sm", "--envs", str(ENVS), "--rollout", str(ROLLOUT), "--ppo.minibatches", "4",
     "--bonus.minibatches", "4", "--ppo.lr", "1e-3", "--ppo.int-coef", "0.3", "--save-minutes", "0",
@@ -78,7 +78,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each broken run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
-    parser.add_argument("--steps", type=int, default=300_000, help="of each run")
+    parser.add_argument("--steps", type=int, default=250_000, help="of each run")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     return parser.parse_args()
 
