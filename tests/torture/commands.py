@@ -90,21 +90,26 @@ def judge_training(argv: list[str], run: Path = Path("run")) -> Verdict:
 
 def not_finite(run: Path) -> str:
     """What is NaN or infinite in a run's losses, networks and statistics; '' if nothing is."""
-    from surprise_memory.training.checkpoint import read_checkpoint
-    from surprise_memory.training.rundir import RunDir
-
     if not (run / "metrics.jsonl").exists():
         return ""
     for line in (run / "metrics.jsonl").read_text().splitlines():
         for name, value in json.loads(line).items():
             if name.startswith(("losses/", "intrinsic/reward")) and not math.isfinite(value):
                 return f"{name} is {value} at step {json.loads(line)['step']}"
-    content = read_checkpoint(RunDir(run))
+    content = checkpoint(run)
     for name in ("agent", "bonus"):
         bad = first_not_finite(content[name], name)
         if bad:
             return f"the checkpoint's {bad} is not finite"
     return ""
+
+
+def checkpoint(run: Path) -> dict[str, Any]:
+    """A run's checkpoint, which is refused if it is damaged."""
+    from surprise_memory.training.checkpoint import read_checkpoint
+    from surprise_memory.training.rundir import RunDir
+
+    return read_checkpoint(RunDir(run))
 
 
 def first_not_finite(value: Any, name: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.torture import bad_steps, fuzz_config, fuzz_sb3
+from tests.torture import bad_rollouts, bad_steps, fuzz_config, fuzz_sb3
 from tests.torture.cases import HARMLESS, REFUSED, SILENT, Case, Verdict, judge
 from tests.torture.commands import first_not_finite
 from tests.torture.numbers import digest
@@ -137,7 +137,7 @@ def keeps_working(bonus: Any) -> Verdict:
 def chunk_cases() -> Iterator[Case]:
     """Bad rollouts for `train_on`, bad carries, and updates without steps."""
     for method in METHODS:
-        for name, (expect, bad) in bad_steps.all_chunks().items():
+        for name, (expect, bad) in bad_rollouts.all_chunks().items():
             call = f"Bonus({method!r}, ({K},), {B}).{name}"
             run = lambda m=method, e=expect, b=bad: one_call(m, e, b)  # noqa: E731
             yield Case(FAMILY, call, run)
@@ -162,7 +162,7 @@ def one_call(method: str, expect: str, bad: Callable[[Any], Any]) -> Verdict:
 def state_cases() -> Iterator[Case]:
     """Bad states for `load_state_dict`."""
     for method in ("rnd+sm", "icm+sm", "ngu", "lwm+sm", "rnd+counts", "rnd+sm+recognise+gate"):
-        for name, change in bad_steps.all_states().items():
+        for name, change in bad_rollouts.all_states().items():
             call = f"Bonus({method!r}, ({K},), {B}).load_state_dict({name})"
             bad = lambda bonus, c=change, m=method: bonus.load_state_dict(c(make_state(m)))  # noqa: E731
             run = lambda m=method, b=bad: one_call(m, bad_steps.REFUSE, b)  # noqa: E731

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.torture.cases import HARMLESS, SILENT, TRACEBACK, Case, Verdict
 from tests.torture.commands import TOY, judge_command
-from tests.torture.lives import Patient, random_moment, wrong_at_the_end, wrong_between
+from tests.torture.lives import Patient, lost, random_moment, wrong_at_the_end, wrong_between
 
 FAMILY = "kills"
 STEPS = 4_000
@@ -73,6 +73,8 @@ def one(run: str, kind: str, seed: int) -> Verdict:
         if "Traceback" in patient.said():
             return stumbled(patient, code)
         wrong = wrong_between(folder, config)
+        if not wrong and begun and kind != "SIGKILL" and (folder / "checkpoint.pt").exists():
+            wrong = lost(folder)
         if wrong:
             return Verdict(SILENT, f"after {kind}: {wrong}")
         if (folder / "config.json").exists():

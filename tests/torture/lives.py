@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.torture.commands import checkpoint
+
 WAIT = 40.0  # seconds for a process to go after a signal that asks it to
 
 
@@ -119,8 +121,6 @@ def random_moment(patient: Patient, rng: random.Random) -> int | None:
 def wrong_between(folder: Path, config: Any) -> str:
     """What is broken in a run's directory after a kill; '' if it can be resumed."""
     from surprise_memory.errors import UserError
-    from surprise_memory.training.checkpoint import read_checkpoint
-    from surprise_memory.training.rundir import RunDir
 
     if (folder / "config.json").exists():
         found = json.loads((folder / "config.json").read_text())
@@ -128,7 +128,7 @@ def wrong_between(folder: Path, config: Any) -> str:
             return "config.json has changed"
     if (folder / "checkpoint.pt").exists():
         try:
-            read_checkpoint(RunDir(folder))
+            checkpoint(folder)
         except UserError as error:
             return f"the checkpoint cannot be read: {error}"
     return wrong_rows(folder)
@@ -153,6 +153,14 @@ def wrong_rows(folder: Path) -> str:
     if len(strides) > 1:
         return f"rows of metrics.jsonl have gaps or repeat: strides {sorted(strides)}"
     return ""
+
+
+def lost(folder: Path) -> str:
+    """What a run that said it saved did not save; '' if nothing."""
+    lines = (folder / "metrics.jsonl").read_bytes().splitlines()
+    saved = checkpoint(folder)["runner"]["steps"]
+    last = json.loads(lines[-1])["step"] if lines else 0
+    return f"it saved step {saved}, its last row is of step {last}" if last > saved else ""
 
 
 def wrong_at_the_end(folder: Path, steps: int) -> str:

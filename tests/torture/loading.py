@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.torture import fixtures
 from tests.torture.cases import HARMLESS, REFUSED, SILENT, Verdict, printed
-from tests.torture.commands import judge_command
+from tests.torture.commands import checkpoint, judge_command
 from tests.torture.numbers import digest
 
 Spoil = Callable[[Path], None]
@@ -47,12 +47,7 @@ def resume(where: Path, run: str, name: str, spoil: Spoil) -> Verdict:
     steps = rows(good)
 
     def after(folder: Path) -> Any:
-        from surprise_memory.training.checkpoint import read_checkpoint
-        from surprise_memory.training.rundir import RunDir
-
-        return digest(read_checkpoint(RunDir(folder))), json.loads(
-            (folder / "config.json").read_text()
-        )
+        return digest(checkpoint(folder)), json.loads((folder / "config.json").read_text())
 
     def undamaged() -> Any:
         judge_command(again(run, good))
