@@ -87,6 +87,7 @@ def be_the_child(case: Case, folder: Path) -> None:
     """Run the case and write its verdict; never returns."""
     os.setsid()
     os.chdir(folder)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have told us to ignore it
     out = os.open(OUTPUT, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)

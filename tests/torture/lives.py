@@ -41,6 +41,7 @@ class Patient:
         out = os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have told us to ignore it
         from surprise_memory import cli
 
         code = 1
