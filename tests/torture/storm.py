@@ -7,6 +7,7 @@ It prints the returns of both, and whether they differ by more than seeds do.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import multiprocessing
@@ -21,7 +22,6 @@ from pathlib import Path
 from tests.torture.commands import preload
 from tests.torture.lives import (
     Patient,
-    count_lines,
     wait_for_rows,
     wrong_at_the_end,
     wrong_between,
@@ -33,6 +33,8 @@ SETTINGS = [
     "--method", "rnd+sm", "--envs", str(ENVS), "--rollout", str(ROLLOUT), "--ppo.minibatches", "4",
     "--bonus.minibatches", "4", "--ppo.lr", "1e-3", "--ppo.int-coef", "0.3", "--save-minutes", "0",
 ]  # fmt: skip
+WARMUP = 5  # rollouts, the default
+SPARE = 4  # rollouts that are kept for the last life
 LONG = 1800.0  # seconds that no life should take
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 
@@ -78,7 +80,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each broken run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
-    parser.add_argument("--steps", type=int, default=250_000, help="of each run")
+    parser.add_argument("--steps", type=int, default=300_000, help="of each run")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     return parser.parse_args()
 
@@ -119,14 +121,24 @@ def live_a_while(patient: Patient, task: Task, kills: int, rng: random.Random) -
 
     Kills are spread over the whole run, some of them before a life has made its first row.
     """
-    total = task.steps // (ENVS * ROLLOUT)
-    left = total - count_lines(task.folder / "metrics.jsonl")
-    share = left / (task.kills - kills + 1)  # rows for each life that is still to come
-    rows = min(round(share * rng.uniform(0.0, 2.0)), left - 2)
+    left = (task.steps - last_step(task.folder)) // (ENVS * ROLLOUT)  # rollouts
+    share = (left - SPARE) / (task.kills - kills)  # for each life that is still to come
+    rows = round(share * rng.uniform(0.0, 2.0))
+    rows = min(rows, left - SPARE)
     if rows <= 0:
-        return patient.wait(rng.uniform(0.0, 1.0))
+        return patient.wait(rng.uniform(0.0, 1.0 if left > 2 * SPARE else 0.3))
     code = wait_for_rows(patient, rows, LONG)
     return code if code is not None else patient.wait(rng.uniform(0.0, 0.3))
+
+
+def last_step(folder: Path) -> int:
+    """The step of the last row; the warm-up has none."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            return int(json.loads(line)["step"])
+    return WARMUP * ENVS * ROLLOUT
 
 
 def scores(found: list[Found], broken: bool) -> list[float]:
