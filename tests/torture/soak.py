@@ -24,6 +24,7 @@ RUNS = {
     ],
 }  # fmt: skip
 EVERY = 1.0  # seconds between looks
+START = 600.0  # seconds for imports and the warm-up
 
 
 @dataclass
@@ -93,8 +94,9 @@ def soak(folder: Path, minutes: float) -> list[Soaked]:
                 [*argv, "--run-dir", str(folder / str(i))], stdout=log, stderr=log
             )
         soaked.append(Soaked(name, process))
-    began = time.monotonic()
     try:
+        wait_for_rows(folder, len(soaked))
+        began = time.monotonic()
         while (passed := (time.monotonic() - began) / 60) < minutes:
             for one in soaked:
                 one.look(passed)
@@ -105,6 +107,17 @@ def soak(folder: Path, minutes: float) -> list[Soaked]:
         for log in sorted(folder.glob("*.txt")):
             print(log.read_text(errors="replace").strip()[-300:], file=sys.stderr)
     return soaked
+
+
+def wait_for_rows(folder: Path, runs: int) -> None:
+    """Wait until every run has learnt once: imports and the warm-up are no part of the soak."""
+    until = time.monotonic() + START
+    while time.monotonic() < until:
+        begun = [path for path in folder.glob("*/metrics.jsonl") if path.stat().st_size]
+        if len(begun) == runs:
+            return
+        time.sleep(EVERY)
+    raise RuntimeError(f"A run has not begun after {START:.0f} s.")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

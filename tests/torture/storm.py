@@ -111,9 +111,10 @@ def weather(task: Task) -> Found:
         wrong = wrong_at_the_end(task.folder, task.steps) if code == 0 else f"exit code {code}"
     if wrong:
         print(f"seed {task.seed}: {wrong}\n{patient.said()[-2000:]}", file=sys.stderr, flush=True)
-        return Found(task, kills, math.nan, wrong)
-    score = json.loads((task.folder / "eval.json").read_text())["mean"]
-    return Found(task, kills, score, "")
+    score = math.nan
+    if (task.folder / "eval.json").exists():
+        score = json.loads((task.folder / "eval.json").read_text())["mean"]
+    return Found(task, kills, score, wrong)
 
 
 def live_a_while(patient: Patient, task: Task, kills: int, rng: random.Random) -> int | None:
