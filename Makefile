@@ -2,6 +2,9 @@
 # make demo     train, evaluate and draw
 # make test     lint and tests, as in CI
 # make learn    slow learning checks
+# make torture  bad options, calls, files and environments, and kills: TORTURE_MINUTES, TORTURE=cli
+# make storm    a run killed a hundred times against an unbroken one
+# make soak     the memory of two runs over SOAK_MINUTES
 # make release  build, check and install the package
 PYTHON ?= python3
 VENV := .venv
@@ -12,10 +15,13 @@ TORCH := $$(grep '^torch==' constraints.txt)
 DEMO_ENV := MiniGrid-DoorKey-8x8-v0
 DEMO_DIR := runs/demo
 RELEASE := build/release
+TORTURE_MINUTES ?= 15
+TORTURE ?=  # families, all if empty: cli library damage envs kills
+SOAK_MINUTES ?= 30
 GL := libegl1 libgl1-mesa-dri libglu1-mesa
 APT := apt-get -qq -o DPkg::Lock::Timeout=120
 
-.PHONY: setup demo test learn bench lint release clean .chromium
+.PHONY: setup demo test learn torture storm soak bench lint release clean .chromium
 
 setup: $(STAMP) .gl
 
@@ -52,6 +58,15 @@ test: setup lint .chromium
 
 learn: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow
+
+torture: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture $(TORTURE) --minutes $(TORTURE_MINUTES)
+
+storm: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture.storm
+
+soak: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture.soak --minutes $(SOAK_MINUTES)
 
 bench: setup
 	$(BIN)/surprise-memory bench
