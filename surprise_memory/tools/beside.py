@@ -29,7 +29,9 @@ def draw_beside(runs: list[tuple[RunConfig, RunDir]], seed: int, path: Path) -> 
     for row, (config, out) in zip(rows, runs, strict=True):
         agent, bonus = trained(config, out, seed)
         chunk, frames = play(config.env, agent, seed, bonus=bonus)
-        watched = (chunk.action[:, 0] == tv_action).numpy()
+        watched = np.zeros(len(frames), bool)
+        if tv_action is not None:
+            watched = (chunk.action[:, 0] == tv_action).numpy()
         total = float(chunk.reward.sum())
         row.suptitle(sentence(config.method, total, watched), x=0.01, ha="left", fontsize=11)
         draw_row(row, frames, watched)
