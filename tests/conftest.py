@@ -1,5 +1,6 @@
 """Tests import their fakes by name, and use one thread each."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -7,3 +8,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
+
+# Under nohup, processes that a test starts would inherit an ignored SIGHUP.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

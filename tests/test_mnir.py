@@ -44,7 +44,7 @@ def test_only_the_first_episode_of_each_environment_counts():
 def test_what_is_noise_is_nothing_else():
     env = make_vec(TV, 4, 0)
     env.action_space.seed(0)
-    from surprise_memory.training.loop import RandomAgent, RunnerState, collect
+    from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 
     chunk, _ = collect(env, RandomAgent(env), RunnerState.reset(env, None), 64)
     found = mnir.events_of(env, chunk)

@@ -32,10 +32,16 @@ def walk(env, steps, seed=0):
     return rows
 
 
+@pytest.fixture(autouse=True)
+def pays_at_once(monkeypatch):
+    """Two updates are enough to find the scale."""
+    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+
+
 def test_what_is_paid_is_the_bonus_of_the_true_successors():
     """Beside it a bonus is fed by hand, with an episode's last observation as the successor."""
     env = SurpriseVecEnv(
-        make_vec_env("CartPole-v1", 3, seed=1), beta=0.5, ext=2.0, every=16, config=SMALL
+        make_vec_env("CartPole-v1", 3, seed=1), "rnd+sm", beta=0.5, ext=2.0, every=16, config=SMALL
     )
     twin = Bonus("rnd+sm", (4,), 3, SMALL, action_space=env.action_space)
     before, ended, paid = env.reset(), 0, []

@@ -48,11 +48,10 @@ class Gymnasium(VecEnv):
             self.env: Any = gym.make_vec(env_id, num_envs, vectorization_mode="sync", **options)
         except Exception as error:  # its constructor may raise anything
             reason = str(error).rstrip(".") or type(error).__name__
-            raise UserError(f"Gymnasium cannot make '{env_id}': {reason}.") from error
-        except TypeError as error:
-            if not render or "render_mode" not in str(error):
-                raise
-            raise UserError(f"{env_id} cannot be drawn: it takes no render_mode.") from error
+            sentence = f"Gymnasium cannot make '{env_id}': {reason}."
+            if render and "render_mode" in reason:
+                sentence = f"{env_id} cannot be drawn: it takes no render_mode."
+            raise UserError(sentence) from error
         self.num_envs = num_envs
         self.seed = seed
         self.action_space = self.env.single_action_space

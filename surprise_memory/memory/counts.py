@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surprise_memory.errors import UserError, require, require_width
+from surprise_memory.errors import UserError, require, require_between, require_width
 from surprise_memory.memory.base import Memory
 
 
@@ -51,7 +51,7 @@ class Counts(Memory):
         super().__init__()
         require_width("counts.bits", config.bits)
         require(config.beta > 0, "counts.beta", config.beta, "above 0")
-        require(config.max_codes >= 1, "counts.max_codes", config.max_codes, "at least 1")
+        require_between("counts.max_codes", config.max_codes, 1, 100_000_000)
         self.beta = config.beta
         self.max_codes = config.max_codes
         self.register_buffer("G", torch.randn(n, config.bits))

@@ -62,7 +62,7 @@ class RunConfig:
         require_between("threads", self.threads, 1, 1_024)
         require_between("warmup_rollouts", self.warmup_rollouts, 0, 1_000_000)
         require_between("eval_episodes", self.eval_episodes, 0, 1_000_000)
-        require_between("eval_steps", self.eval_steps, 1, 1_000_000_000)
+        require_between("eval_steps", self.eval_steps, 1, 100_000_000)
         for name in ("save_minutes", "step_seconds"):
             value = getattr(self, name)
             require(value >= 0, name, value, "at least 0")
