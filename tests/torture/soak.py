@@ -19,8 +19,8 @@ COMMON = ["--steps", "1000000000", "--save-minutes", "0.5", "--eval-episodes", "
 RUNS = {
     "PPO, rnd+sm": [ENV, "--method", "rnd+sm", *COMMON],
     "DQN, rnd+sm, full replay": [
-        ENV, "--method", "rnd+sm", "--agent", "dqn", "--envs", "16", "--dqn.replay", "20000",
-        "--dqn.batch", "8", *COMMON,
+        ENV, "--method", "rnd+sm", "--agent", "dqn", "--envs", "16", "--dqn.replay", "5000",
+        "--dqn.batch", "8", "--dqn.updates", "0.25", *COMMON,
     ],
 }  # fmt: skip
 EVERY = 1.0  # seconds between looks
