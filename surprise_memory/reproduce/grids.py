@@ -163,6 +163,13 @@ WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128)
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 RECOGNISE = Entry("rnd+sm+recognise")
 RECOGNISE_GATE = Entry("rnd+sm+recognise+gate")
+_MEAN_DISTANCE = (
+    ("bonus.recognise.threshold", 0.3),
+    ("bonus.recognise.local_threshold", 0.99),
+)
+MEAN_DISTANCE = Entry(
+    "rnd+sm+recognise+gate", _MEAN_DISTANCE, "rnd+sm+recognise+gate, mean distance"
+)
 _OWN_SCALE = (("bonus.scale_filtered", True), ("bonus.gate.margin", 0.0))
 OWN_SCALE = Entry("rnd+sm+recognise+gate", _OWN_SCALE, "rnd+sm+recognise+gate, own scale")
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
@@ -313,7 +320,7 @@ GRIDS: dict[str, Grid] = {
     "noise": Grid(
         "A bonus that noise cannot buy: with a TV, with moving balls, and with neither",
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
-        (*methods("none", "rnd+sm"), RECOGNISE, RECOGNISE_GATE, OWN_SCALE),
+        (*methods("none", "rnd+sm"), RECOGNISE, RECOGNISE_GATE, MEAN_DISTANCE, OWN_SCALE),
         steps=(1_400_000, 5_000_000),
         preset="default",
         scale=100,
