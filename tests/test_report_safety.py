@@ -48,6 +48,12 @@ def test_a_plain_cell_is_reported(tmp_path, capsys):
     assert report(tmp_path, capsys) == (0, "")
 
 
+def test_a_report_without_a_name_is_refused(tmp_path, capsys):
+    cell_at(tmp_path)
+    assert main(["report", str(tmp_path), "--out", ""]) == 2
+    assert "out = '.' is not possible" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -253,6 +253,7 @@ def mnir_command(
     require(len(runs) >= 1, "runs", len(runs), "at least 1")
     require_between("episodes", episodes, 1, 65_536)
     require_between("longest", longest, 1, 1_000_000)
+    require(out.name != "", "out", str(out), "the name of a file")
     check_episode_seed(seed)
     found: dict[str, list[dict[str, float]]] = {}
     loaded = [load(run, trust) for run in runs]

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from surprise_memory.errors import require
 from surprise_memory.files import read_json, write_atomically, write_json
 from surprise_memory.reproduce.report.figures import figures
 from surprise_memory.reproduce.report.gather import Study, gather
@@ -43,6 +44,7 @@ def write_report(root: Path, out: Path | None = None) -> Report:
     OUT is root/report if not given.
     """
     stem = out or root / "report"
+    require(stem.name != "", "out", str(stem), "the name of a file, such as report")
     if stem.suffix in (".html", ".md"):
         stem = stem.with_suffix("")
     studies, left_out = gather(root)
