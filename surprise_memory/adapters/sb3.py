@@ -1,10 +1,10 @@
 """The bonus for Stable-Baselines3: a wrapper for any vector environment, in two lines.
 
-    env = SurpriseVecEnv(make_vec_env("MountainCar-v0", n_envs=16))
-    model = PPO("MlpPolicy", env).learn(200_000)
+    env = SurpriseVecEnv(make_vec_env("MountainCar-v0", n_envs=16), beta=10.0)
+    model = PPO("MlpPolicy", env, n_steps=128).learn(300_000)
 
 The bonus is added to the reward, so one value function learns both; for two, use this package's own
-PPO. The bonus trains itself every `every` steps. `model.save` does not save wrappers: call
+PPO. The value function is noisy in proportion to the task's returns: `beta` must grow with them. The bonus trains itself every `every` steps. `model.save` does not save wrappers: call
 `env.save(path)` beside it, and `env.load(path)` to continue.
 """
 

@@ -150,7 +150,7 @@ def check_finite(name: str, x: Tensor, valid: Tensor) -> None:
     low, high = torch.aminmax(x)
     if low.item() >= -LARGEST and high.item() <= LARGEST:  # never so with a NaN
         return
-    bad = ~(x.abs() <= LARGEST)
+    bad = ~(x.double().abs() <= LARGEST)  # in half precision the bound itself is infinite
     bad[~valid] = False
     places = bad.nonzero()  # (bad values, axes)
     if len(places):
