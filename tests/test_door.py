@@ -61,7 +61,11 @@ BAD_STEPS = {
     "a NaN": ("next_obs", spoilt(np.nan), "next_obs is nan in environment 1, feature 2"),
     "an infinity": ("obs", spoilt(-np.inf), "obs is -inf in environment 1, feature 2"),
     "too large for float32": ("next_obs", spoilt(1e39, np.float64), "environment 1, feature 2"),
-    "infinite in half precision": ("next_obs", spoilt(np.inf, np.float16), "environment 1, feature 2"),
+    "infinite in half precision": (
+        "next_obs",
+        spoilt(np.inf, np.float16),
+        "environment 1, feature 2",
+    ),
     "a tensor's NaN": ("obs", torch.tensor(spoilt(np.nan)), "environment 1, feature 2"),
     "one environment more": ("next_obs", np.zeros((B + 1, K)), r"\(4, 4\)"),
     "one feature more": ("next_obs", np.zeros((B, K + 1)), r"\(3, 5\)"),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -42,6 +43,15 @@ def test_a_loop_of_ones_own_learns_with_the_bonus_in_five_lines():
     returns = load("cleanrl_loop").main(args)
     # A random policy holds the pole for about 22 steps.
     assert np.mean(returns[-20:]) > 2 * np.mean(returns[:50])
+
+
+def test_stable_baselines3_on_mountaincar_prints_its_rollouts(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    assert len((EXAMPLES / "sb3_mountaincar.py").read_text().splitlines()) <= 60
+    printed = command(tmp_path, "sb3_mountaincar.py", "--steps", "4096", "--method", "rnd")
+    rows = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert [row["step"] for row in rows] == [2048, 4096]
+    assert rows[-1]["return"] == -200
 
 
 def test_a_generator_from_outside_trains_resumes_and_is_listed(tmp_path):

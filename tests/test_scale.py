@@ -1,5 +1,8 @@
 """The reward's scale: one bonus means the same in every loop, whatever its surprises do."""
 
+import importlib.util
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -135,3 +138,15 @@ def test_short_rollouts_and_dull_observations_never_pay_a_fortune(method, kind):
             bonus.update()
     assert bonus.scaler.settled or kind == "constant"
     assert most <= MOST
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0"])
+def test_the_return_of_what_a_strange_loop_is_paid_spreads_by_about_one(env):
+    """It was 0.02 to 0.07. `tests/tools/spread.py` has the whole table."""
+    path = Path(__file__).parent / "tools" / "spread.py"
+    spec = importlib.util.spec_from_file_location("spread", path)
+    spread = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(spread)
+    found = spread.spreads(spread.paid(env, "rnd", num_envs=16, length=64))
+    assert min(found) > 0.5
+    assert max(found) < 2
