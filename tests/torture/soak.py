@@ -2,10 +2,13 @@
 
     python -m tests.torture.soak --minutes 30           both runs side by side: `make soak`
 
-It draws memory over time and prints the slope after the first fifth.
+It draws memory over time and prints the slope after the first fifth, once the replay is full.
 """
 
 import argparse
+import json
+import math
+import os
 import signal
 import subprocess
 import sys
@@ -15,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ENV = "MiniGrid-DoorKey-8x8-v0"
+REPLAY = 5_000  # steps
 COMMON = ["--steps", "1000000000", "--save-minutes", "0.5", "--eval-episodes", "0"]
 RUNS = {
     "PPO, rnd+sm": [ENV, "--method", "rnd+sm", *COMMON],
     "DQN, rnd+sm, full replay": [
-        ENV, "--method", "rnd+sm", "--agent", "dqn", "--envs", "16", "--dqn.replay", "5000",
+        ENV, "--method", "rnd+sm", "--agent", "dqn", "--envs", "16", "--dqn.replay", str(REPLAY),
         "--dqn.batch", "8", "--dqn.updates", "0.25", *COMMON,
     ],
 }  # fmt: skip
@@ -33,22 +37,52 @@ class Soaked:
 
     name: str
     process: subprocess.Popen[bytes]
+    folder: Path
     minutes: list[float] = field(default_factory=list)
     mebibytes: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
 
     def look(self, minutes: float) -> None:
-        """Note its resident memory."""
+        """Note its resident memory and how far it is."""
         self.minutes.append(minutes)
         self.mebibytes.append(resident(self.process.pid))
+        self.steps.append(last_step(self.folder))
+
+    @property
+    def start(self) -> int:
+        """The look after the first fifth at which more steps were done than a replay holds."""
+        fifth = len(self.minutes) // 5
+        full = next((i for i, steps in enumerate(self.steps) if steps > REPLAY), len(self.steps))
+        return max(fifth, full)
 
     @property
     def slope(self) -> float:
-        """MiB an hour, fitted after the first fifth."""
+        """MiB an hour, fitted from `start` on; NaN if the replay never was full."""
         import numpy as np
 
-        start = len(self.minutes) // 5
-        hours = np.array(self.minutes[start:]) / 60
-        return float(np.polyfit(hours, self.mebibytes[start:], 1)[0])
+        if len(self.minutes) - self.start < 10:
+            return math.nan
+        hours = np.array(self.minutes[self.start :]) / 60
+        return float(np.polyfit(hours, self.mebibytes[self.start :], 1)[0])
+
+    def summary(self) -> str:
+        """In words."""
+        if math.isnan(self.slope):
+            return f"{self.name}: too short, only {self.steps[-1]:,} steps were done"
+        seen = self.mebibytes[self.start :]
+        return (
+            f"{self.name}: {self.slope:+.1f} MiB an hour from minute "
+            f"{self.minutes[self.start]:.0f} to {self.minutes[-1]:.0f} "
+            f"({min(seen):.0f} to {max(seen):.0f} MiB, {self.steps[-1]:,} steps)"
+        )
+
+
+def last_step(folder: Path) -> int:
+    """The step of the newest whole row of metrics."""
+    with open(folder / "metrics.jsonl", "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 2**16))
+        lines = file.read().split(b"\n")[:-1]
+    return int(json.loads(lines[-1])["step"]) if lines else 0
 
 
 def resident(pid: int) -> float:
@@ -60,20 +94,15 @@ def resident(pid: int) -> float:
 
 
 def main() -> int:
-    """Exit code 1 if a run died. The slope is for the reader to judge."""
+    """Exit code 1 if a replay never was full. Whether it is flat is the reader's to judge."""
     options = arguments()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         soaked = soak(Path(folder), options.minutes)
     for one in soaked:
-        start = len(one.mebibytes) // 5
-        low, high = min(one.mebibytes[start:]), max(one.mebibytes[start:])
-        print(
-            f"{one.name}: {one.slope:+.1f} MiB an hour after the first fifth "
-            f"of {one.minutes[-1]:.0f} minutes ({low:.0f} to {high:.0f} MiB)"
-        )
+        print(one.summary())
     draw(soaked, options.out)
     print(options.out)
-    return 0
+    return int(any(math.isnan(one.slope) for one in soaked))
 
 
 def arguments() -> argparse.Namespace:
@@ -93,7 +122,7 @@ def soak(folder: Path, minutes: float) -> list[Soaked]:
             process = subprocess.Popen(
                 [*argv, "--run-dir", str(folder / str(i))], stdout=log, stderr=log
             )
-        soaked.append(Soaked(name, process))
+        soaked.append(Soaked(name, process, folder / str(i)))
     try:
         wait_for_rows(folder, len(soaked))
         began = time.monotonic()
@@ -138,8 +167,11 @@ def draw(soaked: list[Soaked], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
     for one in soaked:
-        axes.plot(one.minutes, one.mebibytes, label=f"{one.name}: {one.slope:+.1f} MiB an hour")
-    axes.axvline(soaked[0].minutes[-1] / 5, color="0.7", linestyle=":", linewidth=1)
+        label = f"{one.name}: {one.slope:+.1f} MiB an hour after the dot"
+        (line,) = axes.plot(one.minutes, one.mebibytes, label=label)
+        if not math.isnan(one.slope):
+            at = one.start
+            axes.plot(one.minutes[at], one.mebibytes[at], "o", color=line.get_color())
     axes.set_xlabel("minutes")
     axes.set_ylabel("resident memory (MiB)")
     axes.set_ylim(bottom=0)
