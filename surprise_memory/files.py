@@ -21,6 +21,8 @@ def write_atomically(
 
     What `path` held before is kept as `previous`, if that is given.
     """
+    if not path.name or path.is_dir():
+        raise UserError(f"'{path}' is a directory: name a file in it.")
     new = path.with_name(f"{path.name}.{os.getpid()}{NEW}")
     try:
         with open(new, "wb") as file:

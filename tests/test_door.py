@@ -291,6 +291,7 @@ BAD_STATES = {
     "a name more": lambda state: {**state, "more": torch.zeros(1)},
     "another shape": lambda state: {**state, last(state): torch.zeros(2, 2, 7)},
     "no tensor": lambda state: {**state, last(state): 3},
+    "NaN": lambda state: {**state, last(state): state[last(state)] * torch.nan},
     "no extra state": lambda state: without(state, "_extra_state"),
     "no random stream": lambda state: with_extra(state, rng=None),
     "another random stream": lambda state: with_extra(state, rng=torch.zeros(3)),

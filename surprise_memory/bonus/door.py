@@ -246,7 +246,7 @@ def is_whole(value: Any) -> bool:
 
 
 def check_state(module: nn.Module, state: Any) -> None:
-    """Refuse a state_dict with other names or shapes than the module's own."""
+    """Refuse a state_dict with NaN, or with other names or shapes than the module's own."""
     cure = "Load it into a bonus of the method, shapes and options that it was saved with."
     if not isinstance(state, Mapping):
         raise UserError(f"The state is {describe(state)}, not a state_dict. {cure}")
@@ -265,3 +265,7 @@ def check_state(module: nn.Module, state: Any) -> None:
         if tuple(value.shape) != shape:
             found = tuple(value.shape)
             raise UserError(f"'{name}' in the state_dict is {found}, here {shape}. {cure}")
+        if value.isnan().any():
+            raise UserError(
+                f"'{name}' in the state_dict holds NaN: load one that was saved before."
+            )
