@@ -231,7 +231,7 @@ def test_what_is_no_vector_environment_or_was_not_reset_is_refused():
     env = SurpriseVecEnv(make_vec_env("CartPole-v1", 1), config=SMALL)
     with pytest.raises(UserError, match="reset"):
         env.step(np.array([0]))
-    with pytest.raises(UserError, match="'.' is a directory"):
+    with pytest.raises(UserError, match=r"'\.' is a directory"):
         env.save(".")
 
 

@@ -4,8 +4,9 @@
     model = PPO("MlpPolicy", env, n_steps=128).learn(300_000)
 
 The bonus is added to the reward, so one value function learns both; for two, use this package's own
-PPO. The value function is noisy in proportion to the task's returns: `beta` must grow with them. The bonus trains itself every `every` steps. `model.save` does not save wrappers: call
-`env.save(path)` beside it, and `env.load(path)` to continue.
+PPO. Its errors are a share of the task's returns, so `beta` must grow with them. The bonus trains
+itself every `every` steps. `model.save` does not save wrappers: call `env.save(path)` beside it,
+and `env.load(path)` to continue.
 """
 
 import math
