@@ -34,7 +34,7 @@ def test_the_divisor_is_the_level_times_the_spread_in_units_of_the_level():
     rng = np.random.default_rng(0)
     untrained = (rng.random((40, 3)) < 0.1) * 200.0
     trained = (rng.random((50, 3)) < 0.1) * 3.0
-    scaler = RewardScaler(3, 0.9, momentum=0.9)
+    scaler = RewardScaler(3, 0.9, momentum=0.9, follows_level=True)
     scaler.update(torch.as_tensor(untrained), yes(untrained), warmup=True)
     scaler.update(torch.as_tensor(trained), yes(trained))
     carry = np.zeros(3)
@@ -51,8 +51,8 @@ def test_the_divisor_is_the_level_times_the_spread_in_units_of_the_level():
 def test_surprises_that_shrink_from_rollout_to_rollout_are_paid_alike():
     """Each rollout is a tenth of the one before. The divisor follows at once."""
     rng = torch.Generator().manual_seed(0)
-    steady = RewardScaler(64, GAMMA, momentum=0.9)
-    shrinking = RewardScaler(64, GAMMA, momentum=0.9)
+    steady = RewardScaler(64, GAMMA, momentum=0.9, follows_level=True)
+    shrinking = RewardScaler(64, GAMMA, momentum=0.9, follows_level=True)
     for i in range(6):
         reward = torch.rand(64, 64, generator=rng)
         steady.update(reward, yes(reward), warmup=i == 0)
@@ -63,19 +63,19 @@ def test_surprises_that_shrink_from_rollout_to_rollout_are_paid_alike():
 def test_short_rollouts_are_averaged_over_as_many_steps_as_long_ones():
     rng = torch.Generator().manual_seed(0)
     reward = torch.rand(2048, 4, generator=rng)
-    short = RewardScaler(4, GAMMA, momentum=0.9)
+    short = RewardScaler(4, GAMMA, momentum=0.9, follows_level=True)
     for i, piece in enumerate(reward.split(8)):
         short.update(piece, yes(piece), warmup=i == 0)
     newest = reward[-LEVEL_STEPS // 4 :]
     assert short.level.item() == pytest.approx(newest.mean().item(), rel=0.05)
-    long = RewardScaler(4, GAMMA, momentum=0.9)
+    long = RewardScaler(4, GAMMA, momentum=0.9, follows_level=True)
     for i, piece in enumerate(reward.split(512)):
         long.update(piece, yes(piece), warmup=i == 0)
     assert short.std.item() == pytest.approx(long.std.item(), rel=0.3)
 
 
 def test_nothing_is_paid_before_a_reward_was_seen_and_one_step_never_pays_a_fortune():
-    scaler = RewardScaler(4, GAMMA, momentum=0.9)
+    scaler = RewardScaler(4, GAMMA, momentum=0.9, follows_level=True)
     nothing = torch.zeros(64, 4)
     for _ in range(50):
         scaler.update(nothing, yes(nothing))
@@ -95,7 +95,7 @@ def test_the_papers_running_std_pays_no_fortune_either():
 
 
 def test_a_constant_bonus_has_no_spread_and_is_scaled_by_its_mean_return():
-    scaler = RewardScaler(4, GAMMA, momentum=0.9)
+    scaler = RewardScaler(4, GAMMA, momentum=0.9, follows_level=True)
     constant = torch.full((256, 4), 7.0)
     for _ in range(200):
         scaler.update(constant, yes(constant))
@@ -106,7 +106,7 @@ def test_a_constant_bonus_has_no_spread_and_is_scaled_by_its_mean_return():
 def test_a_rare_bonus_spreads_its_return_as_a_common_one_does():
     """One step in a thousand is paid."""
     rng = np.random.default_rng(0)
-    scaler = RewardScaler(16, GAMMA, momentum=0.9)
+    scaler = RewardScaler(16, GAMMA, momentum=0.9, follows_level=True)
     paid = []
     for _ in range(60):
         reward = torch.as_tensor((rng.random((128, 16)) < 0.001) * 5.0)

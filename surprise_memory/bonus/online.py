@@ -12,6 +12,7 @@ from surprise_memory.bonus.door import check_reward, check_shape
 from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
+from surprise_memory.nn.normalise import RewardScaler
 from surprise_memory.types import Chunk, rebuild
 
 
@@ -44,6 +45,16 @@ class Bonus(RolloutTrainer):
     ) -> None:
         super().__init__(method, obs_shape, num_envs, config, seed, action_space)
         self.steps = StepBuffer(num_envs, self.start())
+
+    def make_scaler(self) -> RewardScaler:
+        """By the same std, in units of the newest rewards.
+
+        Nobody knows how long this loop warms up or how much a rollout teaches. Without the units,
+        the decline of the first surprises would be most of the spread that is measured.
+        """
+        c = self.model.config
+        follows_level = c.scale_momentum is not None
+        return RewardScaler(self.num_envs, c.gamma, c.scale_momentum, follows_level)
 
     def step(self, obs: Any, action: Any, next_obs: Any, done: Any, valid: Any = None) -> Tensor:
         """The reward (B,) of one vector step.

@@ -16,7 +16,11 @@ class RolloutTrainer(Trainer):
     """Pays a rollout and learns from it."""
 
     def make_scaler(self) -> RewardScaler:
-        """By the running std of the discounted intrinsic return."""
+        """By the running std of the discounted intrinsic return.
+
+        It lags behind surprises that shrink, so that the bonus fades. A bonus that does not keeps
+        agents in Lava-Cross dying for ever: every new episode is novel.
+        """
         c = self.model.config
         return RewardScaler(self.num_envs, c.gamma, c.scale_momentum)
 

@@ -122,20 +122,30 @@ class RewardScaler(nn.Module):
     environment. It is never reset: not at episode ends, not between rollouts. No mean is taken off.
 
     Surprises shrink while the networks learn, at first tenfold from one rollout to the next. A
-    return that adds up rewards of different sizes spreads by that decline alone. With a `momentum`
-    the returns are therefore measured in units of `level`, the mean size of the newest rewards, and
-    the divisor is their std times the level. Without one, the level stays 1: as in the paper.
+    return that adds up rewards of different sizes spreads by that decline alone. With
+    `follows_level` the returns are therefore measured in units of `level`, the mean size of the
+    newest rewards, and the divisor is their std times the level. Otherwise the level stays 1.
     """
 
     filtered: Tensor
     level: Tensor
     seen: Tensor
 
-    def __init__(self, num_envs: int, gamma: float, momentum: float | None = None) -> None:
+    def __init__(
+        self,
+        num_envs: int,
+        gamma: float,
+        momentum: float | None = None,
+        follows_level: bool = False,
+    ) -> None:
         super().__init__()
         require(0 <= gamma < 1, "gamma", gamma, "in [0, 1)")
         self.gamma = gamma
-        self.moments = RunningMoments(momentum=momentum, least=LEVEL_STEPS)
+        self.follows_level = follows_level
+        least = 1
+        if follows_level:
+            least = LEVEL_STEPS
+        self.moments = RunningMoments(momentum=momentum, least=least)
         self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64))
         self.register_buffer("level", torch.ones((), dtype=torch.float64))
         self.register_buffer("seen", torch.tensor(0))  # steps that the level is the mean of
@@ -145,7 +155,7 @@ class RewardScaler(nn.Module):
         """The divisor: scalar, float64."""
         mean_return = 1 / (1 - self.gamma)  # of rewards whose mean is 1
         spread = (self.moments.var + 1e-8).sqrt()
-        if self.moments.momentum is None:
+        if not self.follows_level:
             return spread
         return self.level * spread.clamp(min=LEAST_SPREAD * mean_return)
 
@@ -170,7 +180,7 @@ class RewardScaler(nn.Module):
         A warm-up fills the filter and leaves the statistics alone. Otherwise its climb from zero,
         about a hundred steps, would be most of the spread that is ever measured.
         """
-        if self.moments.momentum is not None:
+        if self.follows_level:
             self._follow_level(reward[valid].double(), warmup)
         if self.level == 0:
             return
