@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+import time
 
 import fakes
 import gymnasium as gym
@@ -13,7 +14,7 @@ import torch
 from test_train import fresh, small
 
 from surprise_memory.cli import main
-from surprise_memory.envs import TOY, Step, VecEnv
+from surprise_memory.envs import TOY, Step, VecEnv, make_vec
 from surprise_memory.envs.workers import Workers
 from surprise_memory.errors import UserError
 from surprise_memory.training.checkpoint import read_checkpoint
@@ -136,3 +137,13 @@ def test_a_limit_out_of_range_is_refused():
     for name in ("eval_steps", "step_seconds"):
         with pytest.raises(UserError, match=name):
             small(env=TOY, **{name: -1})
+
+
+def test_an_environment_that_hangs_in_this_process_is_stopped():
+    env = make_vec("CartPole-v1", 2, 0)
+    env.reset()
+    env.limit_time(0.05)
+    env.adapter.step = lambda action: time.sleep(60)
+    with pytest.raises(UserError, match="CartPole-v1 has not answered"):
+        env.step(np.zeros(2, int))
+    env.close()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from test_train import assert_same, fresh, small
 
+from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.training import loop
@@ -240,3 +241,24 @@ def test_a_signal_in_the_evaluation_says_that_training_is_saved():
             stop.at_once("Add --resume to evaluate it.")
         with pytest.raises(KeyboardInterrupt, match="evaluate it"):
             os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_rows_that_are_gone_are_spoken_of(tmp_path):
+    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--run-dir", str(tmp_path / "r")]
+    assert main([*words, "--steps", "300"]) == 0
+    (tmp_path / "r" / "metrics.jsonl").write_text("")
+    with pytest.warns(UserWarning, match=r"ends at step 0, the checkpoint is at \d+: the rows"):
+        assert main([*words, "--steps", "400", "--resume"]) == 0
+
+
+@pytest.mark.parametrize("other", [["--seed", "1"], ["--seed", "0"]])
+def test_the_checkpoint_of_another_seed_is_refused(tmp_path, capsys, other):
+    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--steps", "200"]
+    assert main([*words, "--run-dir", str(tmp_path / "mine")]) == 0
+    assert main([*words, *other, "--run-dir", str(tmp_path / "other")]) == 0
+    checkpoint = (tmp_path / "other" / "checkpoint.pt").read_bytes()
+    (tmp_path / "mine" / "checkpoint.pt").write_bytes(checkpoint)
+    capsys.readouterr()
+    code = main(["eval", str(tmp_path / "mine"), "--episodes", "2"])
+    said = capsys.readouterr().err
+    assert (code == 2 and "another run's: its seed is 1, here 0" in said) == (other[1] == "1")

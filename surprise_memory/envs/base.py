@@ -80,9 +80,9 @@ class VecEnv:
         """
 
     def limit_time(self, seconds: float) -> None:
-        """For other processes that step it: fail if a step takes longer; 0 is no limit.
+        """Fail if a step takes longer; 0 is no limit.
 
-        A step in this process cannot be interrupted.
+        A library that steps all environments at once (EnvPool) cannot be interrupted.
         """
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 
 from surprise_memory.envs.autoreset import AutoresetAdapter
 from surprise_memory.envs.base import Array, Family, Step, VecEnv
+from surprise_memory.envs.time_limit import time_limit
 from surprise_memory.errors import UserError
 from surprise_memory.observations import to_arrays
 
@@ -54,6 +55,8 @@ class Gymnasium(VecEnv):
             raise UserError(sentence) from error
         self.num_envs = num_envs
         self.seed = seed
+        self.name = env_id
+        self.step_seconds = 0.0
         self.action_space = self.env.single_action_space
         self.start = 0
         if isinstance(self.action_space, gym.spaces.Discrete):  # agents count from zero
@@ -66,7 +69,8 @@ class Gymnasium(VecEnv):
 
     def reset(self) -> Array:
         """Start all episodes; environment i has seed + i."""
-        return self.adapter.reset(self.seed)
+        with time_limit(self.step_seconds, self.name):
+            return self.adapter.reset(self.seed)
 
     def step(self, action: Array) -> Step:
         """Act in all environments."""
@@ -74,7 +78,12 @@ class Gymnasium(VecEnv):
             action = np.clip(action, self.action_space.low, self.action_space.high)
         if self.start:
             action = action + self.start
-        return self.adapter.step(action)
+        with time_limit(self.step_seconds, self.name):
+            return self.adapter.step(action)
+
+    def limit_time(self, seconds: float) -> None:
+        """Fail if a step takes longer."""
+        self.step_seconds = seconds
 
     def render(self) -> Array:
         """The first environment, drawn (H, W, 3)."""

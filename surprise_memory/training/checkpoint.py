@@ -45,6 +45,8 @@ def save_checkpoint(
     content = {
         "format": FORMAT,
         "method": run.method,
+        "of": {"env": run.env, "seed": run.seed},
+        "logged": out.logged,
         "agent": agent.state_dict(),
         "buffer": agent.buffer_state(final),
         "bonus": None,
@@ -110,6 +112,13 @@ def put_back(
         raise UserError(
             f"{out.checkpoint} was trained with '{content['method']}', this run is '{run.method}'."
         )
+    for name, value in content.get("of", {}).items():
+        mine = getattr(run, name)
+        if value != mine:
+            raise UserError(
+                f"{out.checkpoint} is another run's: its {name} is {value}, here {mine}. "
+                "Put this run's own in its place."
+            )
     try:
         agent.load_state_dict(content["agent"])
         buffer = content.pop("buffer")  # may be gigabytes: not kept beside the agent's copy

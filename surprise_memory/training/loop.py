@@ -1,6 +1,7 @@
 """One run: build, warm up, then loop { collect, learn, log, save }."""
 
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,12 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
         put_back(saved, out, run, agent, bonus)
         state = resumed_state(saved, out, env, bonus)
         out.rewind(state.steps)  # before anything is collected: steps count on from here
+        if out.logged < saved.get("logged", 0):
+            warnings.warn(
+                f"{out.metrics} ends at step {out.logged:,}, the checkpoint is at "
+                f"{state.steps:,}: the rows between them are lost.",
+                stacklevel=2,
+            )
         if saved["warmup"] is None:
             if state.steps < run.steps:
                 missing = agent.rollouts_to_refill(state.steps, run.warmup_rollouts)

@@ -43,6 +43,7 @@ class RunDir:
         self.previous = path / "checkpoint.previous.pt"  # the one before
         self.eval = path / "eval.json"
         self.done = path / "DONE"
+        self.logged = 0  # step of the newest row
         self._lock: Any = None
 
     @property
@@ -115,6 +116,7 @@ class RunDir:
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one row of metrics."""
+        self.logged = row["step"]
         try:
             with open(self.metrics, "a") as file:
                 file.write(json.dumps(row) + "\n")
@@ -152,6 +154,7 @@ class RunDir:
     def rewind(self, step: int) -> None:
         """Forget metrics after the checkpoint that a run resumes from."""
         kept = [row for row in self.rows() if row["step"] <= step]
+        self.logged = max([row["step"] for row in kept], default=0)
         text = "".join(json.dumps(row) + "\n" for row in kept)
         write_atomically(self.metrics, lambda f: f.write(text.encode()))
 

@@ -42,11 +42,12 @@ class Patient:
         os.dup2(out, 1)
         os.dup2(out, 2)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have told us to ignore it
-        from surprise_memory import cli
+        from surprise_memory import __main__
 
+        sys.argv[1:] = argv
         code = 1
         try:
-            code = cli.main(argv)
+            code = __main__.main()
         except SystemExit as stopped:
             code = stopped.code if isinstance(stopped.code, int) else 1
         except BaseException:

@@ -84,7 +84,7 @@ def limits() -> tuple[str, ...]:
     words: list[str] = []
     for option in options("train"):
         slow = re.search(
-            r"timeout|hang|patience|stuck|env_(seconds|minutes)|step_limit", option.name
+            r"timeout|hang|patience|stuck|(env|step)_(seconds|minutes)|step_limit", option.name
         )
         endless = re.search(r"eval_(steps|limit|minutes|seconds|length|max)", option.name)
         if option.kind not in ("int", "float") or not (slow or endless):
