@@ -10,7 +10,7 @@ from surprise_memory.errors import require
 from surprise_memory.nn.returns import discounted_filter
 
 LEVEL_STEPS = 4096  # newest steps that say how large a reward is
-LEAST_SPREAD = 0.2  # of the intrinsic return, in its mean: what hardly varies is not blown up
+LEAST_SPREAD = 0.15  # of the intrinsic return, in its mean: what hardly varies is not blown up
 MOST = 10.0  # paid for one step; a usual return is about 1
 FAR = 1000.0  # from zero: beyond bytes, where the prior and float32 would spoil the whitening
 PRIOR = 1e-4  # observations that the prior, mean 0 and variance 1, counts as; as in the RND code
