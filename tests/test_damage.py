@@ -89,6 +89,9 @@ def test_a_damaged_line_of_metrics_is_named_and_the_last_one_skipped(capsys, run
     rows = list(out.rows())
     out.metrics.write_bytes(whole + bad)
     assert list(out.rows()) == rows and out.last_row() == rows[-1]
+    out.metrics.write_bytes(whole + bad + b"\n")  # not cut off: damaged
+    with pytest.raises(UserError, match=f"damaged at line {len(rows) + 1}"):
+        list(out.rows())
     first, rest = whole.split(b"\n", 1)
     out.metrics.write_bytes(first + b"\n" + bad + b"\n" + rest)
     words = ["train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"]

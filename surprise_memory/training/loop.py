@@ -122,6 +122,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
                 f"{state.steps:,}: the rows between them are lost.",
                 stacklevel=2,
             )
+            out.logged = saved["logged"]
         if saved["warmup"] is None:
             if state.steps < run.steps:
                 missing = agent.rollouts_to_refill(state.steps, run.warmup_rollouts)

@@ -124,15 +124,17 @@ class RunDir:
             raise cannot_write(self.metrics, error) from error
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The metrics so far; a last line that a crash corrupted is skipped."""
+        """The metrics so far; a last line that a crash cut off is skipped."""
         if not self.metrics.exists():
             return
-        lines = self.metrics.read_bytes().splitlines()
+        content = self.metrics.read_bytes()
+        lines = content.splitlines()
+        whole = content.endswith(b"\n")
         for number, line in enumerate(lines, 1):
             row = parse_row(line)
             if row is not None:
                 yield row
-            elif number < len(lines):
+            elif number < len(lines) or whole:
                 raise UserError(
                     f"{self.metrics} is damaged at line {number}: delete that line, "
                     f"such as by `sed -i {number}d {quote(str(self.metrics))}`."
