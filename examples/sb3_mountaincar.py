@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--method", default="rnd+sm+recognise+gate")
     parser.add_argument("--beta", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--steps", type=int, default=400_000)
     args = parser.parse_args()
     torch.set_num_threads(1)
     envs = make_vec_env("MountainCar-v0", n_envs=16, seed=args.seed)

@@ -248,7 +248,7 @@ def test_the_readmes_lines_for_stable_baselines3_run(monkeypatch):
             super().__init__(policy, env, n_steps=16, batch_size=64, n_epochs=1)
 
         def learn(self, total_timesteps):
-            assert total_timesteps == 300_000
+            assert total_timesteps == 400_000
             return super().learn(512)
 
     monkeypatch.setattr(stable_baselines3, "PPO", Short)

@@ -1,7 +1,7 @@
 """The bonus for Stable-Baselines3: a wrapper for any vector environment, in two lines.
 
     env = SurpriseVecEnv(make_vec_env("MountainCar-v0", n_envs=16), beta=10.0)
-    model = PPO("MlpPolicy", env, n_steps=128).learn(300_000)
+    model = PPO("MlpPolicy", env, n_steps=128).learn(400_000)
 
 The bonus is added to the reward, so one value function learns both; for two, use this package's own
 PPO. Its errors are a share of the task's returns, so `beta` must grow with them. The bonus trains
