@@ -67,6 +67,20 @@ def test_an_end_wipes_the_memory_of_that_environment_only():
     assert carry.age.tolist() == [2, 6]
 
 
+def test_a_lasting_memory_keeps_its_slots_over_an_end():
+    memory, u = episodic(N=3), torch.randn(6, B, n)
+    memory.lasting = True
+    first, valid = flags(6, (0, 0), (0, 1), (4, 0)), ~flags(6, (3, 0))
+    _, log, carry = memory(u, first, valid, memory.start(B))
+    k = (u @ memory.Q).detach()
+    for b in range(B):
+        for t in range(6):
+            assert torch.equal(content(log, t, b), k[max(0, t - 3) : t, b])
+    assert carry.age.tolist() == [6, 6]
+    assert surprise_memory(lasting=True).m.lasting
+    assert not surprise_memory().m.lasting
+
+
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("gap", [False, True], ids=["same-step-reset", "next-step-reset"])
 def test_nothing_leaks_across_an_end_nor_between_environments(read, gap):

@@ -96,8 +96,13 @@ class EpisodicMemory(nn.Module):
         read: str,
         project_back: bool = True,
         train_q: bool = True,
+        lasting: bool = False,
     ) -> None:
-        """`project_back=False` leaves the read-out in key space (no V), as in the authors' code."""
+        """`project_back=False` leaves the read-out in key space (no V), as in the authors' code.
+
+        `lasting` keeps the slots when an episode ends. They then hold an environment's last N
+        steps, whatever episode they were in.
+        """
         super().__init__()
         require_between("memory.slots", slots, 1, 1_000_000)
         require_width("memory.width", width)
@@ -106,6 +111,7 @@ class EpisodicMemory(nn.Module):
         self.slots = slots
         self.width = width
         self.read = read
+        self.lasting = lasting
         self.Q = nn.Parameter(nn.init.orthogonal_(torch.empty(n, width)), requires_grad=train_q)
         self.V = None
         self.out = width  # of the read-out
@@ -134,6 +140,9 @@ class EpisodicMemory(nn.Module):
         k = u @ self.Q
         log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1)  # env by env in memory
         log = log.transpose(0, 1)  # (N + T, B, d)
+        if self.lasting:
+            first = torch.zeros_like(first)
+            valid = torch.ones_like(valid)  # a row that never happened leaves a slot with zeros
         age, next_age = episode_ages(first, valid, carry.age)
         keys = KeyLog(log, filled=age.clamp(max=self.slots))
         recalled = []

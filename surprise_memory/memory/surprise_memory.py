@@ -26,6 +26,8 @@ class MemoryConfig:
     """Surprises that M holds (N)."""
     width: int = 32
     """Numbers per slot (d); 16 in the paper."""
+    lasting: bool = False
+    """Whether M keeps its slots when an episode ends; it is emptied in the paper."""
     read: str = "ntm"
     """Read of M: ntm (sharp cosine), cosine (as printed), cosine-mean, softmax (authors' code)."""
     w_hidden: int | None = None
@@ -60,7 +62,9 @@ class SurpriseMemory(Memory):
         self.w = None
         query = n  # width of q
         if has_m:
-            self.m = EpisodicMemory(n, c.slots, c.width, c.read, c.project_back, c.train_q)
+            self.m = EpisodicMemory(
+                n, c.slots, c.width, c.read, c.project_back, c.train_q, c.lasting
+            )
             query = n + self.m.out
         if has_w:
             hidden = n if c.w_hidden is None else c.w_hidden

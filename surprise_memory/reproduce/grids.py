@@ -19,6 +19,14 @@ TV_MAZE = "NoisyTV/MiniWorld-MazeS3Fast-v0"
 KEY_CORRIDOR = "MiniGrid-KeyCorridorS4R3-v0"
 TV_KEY_CORRIDOR = f"NoisyTV/{KEY_CORRIDOR}"
 TV_DOOR_KEY = "NoisyTV/MiniGrid-DoorKey-8x8-v0"
+# Named before anything was run on them.
+HELD_OUT = (
+    "NoisyTV/MiniGrid-MultiRoom-N4-S5-v0",
+    "NoisyTV/MiniGrid-LavaCrossingS11N5-v0",
+    "MiniGrid-KeyCorridorS5R3-v0",
+    "NoisyView/MiniGrid-DoorKey-8x8-v0",
+    "NoisyTV/MiniWorld-FourRooms-v0",
+)
 BUDGETS = ("smoke", "reduced", "full")
 Options = tuple[tuple[str, Any], ...]  # dotted names, as on the command line, and values
 
@@ -161,8 +169,7 @@ def published_atari() -> dict[tuple[str, str], Score]:
 # M read as printed, W wide enough to recall all of its query.
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
-RECOGNISE = Entry("rnd+sm+recognise")
-RECOGNISE_GATE = Entry("rnd+sm+recognise+gate")
+DEFAULT = Entry("rnd+sm+recognise+gate")
 _MEAN_DISTANCE = (
     ("bonus.recognise.threshold", 0.3),
     ("bonus.recognise.local_threshold", 0.99),
@@ -172,11 +179,23 @@ MEAN_DISTANCE = Entry(
 )
 _OWN_SCALE = (("bonus.scale_filtered", True), ("bonus.gate.margin", 0.0))
 OWN_SCALE = Entry("rnd+sm+recognise+gate", _OWN_SCALE, "rnd+sm+recognise+gate, own scale")
+LASTING = Entry(
+    "rnd+sm+recognise+gate",
+    (("bonus.memory.lasting", True),),
+    "rnd+sm+recognise+gate, lasting M",
+)
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
 _WITH_TV = {
     TV_DOOR_KEY: "DoorKey-8x8 with a TV",
     TV_KEY_CORRIDOR: "KeyCorridorS4R3 with a TV",
     KEY_CORRIDOR: "KeyCorridorS4R3",
+}
+_HELD_OUT = {
+    HELD_OUT[0]: "MultiRoom-N4-S5 with a TV",
+    HELD_OUT[1]: "LavaCrossingS11N5 with a TV",
+    HELD_OUT[2]: "KeyCorridorS5R3",
+    HELD_OUT[3]: "DoorKey-8x8, a quarter of the view is noise",
+    HELD_OUT[4]: "MiniWorld-FourRooms with a TV, in 3-D",
 }
 _TASKS = {KEY_DOOR: "Key-Door", OBSTACLES: "Dynamic-Obstacles", LAVA: "Lava-Cross"}
 
@@ -205,7 +224,7 @@ GRIDS: dict[str, Grid] = {
     "noisy-tv": Grid(
         "Noisy-TV in a 3-D maze",
         (TV_MAZE,),
-        methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"),
+        (*methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"), DEFAULT),
         steps=(200_000, 4_000_000),
         scale=100,
         published={(TV_MAZE, "none"): (85, None), (TV_MAZE, "rnd+sm"): (90, None)},
@@ -320,7 +339,46 @@ GRIDS: dict[str, Grid] = {
     "noise": Grid(
         "A bonus that noise cannot buy: with a TV, with moving balls, and with neither",
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
-        (*methods("none", "rnd+sm"), RECOGNISE, RECOGNISE_GATE, MEAN_DISTANCE, OWN_SCALE),
+        (*methods("none", "rnd+sm"), DEFAULT),
+        steps=(1_400_000, 5_000_000),
+        preset="default",
+        scale=100,
+        short=_TASKS | _WITH_TV,
+        solved=0.9,
+    ),
+    "noise-held-out": Grid(
+        "The same on tasks that it was not chosen on",
+        HELD_OUT,
+        (*methods("none", "rnd+sm"), DEFAULT),
+        steps=(1_400_000, 5_000_000),
+        preset="default",
+        scale=100,
+        short=_HELD_OUT,
+        solved=0.9,
+    ),
+    "noise-peers": Grid(
+        "Other bonuses with a TV in the room, and the filters on other generators",
+        (TV_DOOR_KEY, TV_KEY_CORRIDOR),
+        (
+            *methods("none", "rnd", "icm", "ngu", "disagreement", "rnd+sm"),
+            DEFAULT,
+            *methods("icm+sm+recognise+gate", "ae+sm+recognise+gate"),
+        ),
+        steps=(1_400_000, 5_000_000),
+        preset="default",
+        scale=100,
+        short=_WITH_TV,
+        solved=0.9,
+    ),
+    "noise-ablation": Grid(
+        "What the filters need: each alone, their scale, their measures, a lasting M",
+        (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
+        (
+            *methods("rnd+sm+recognise", "rnd+sm+gate", "rnd+sm+gain"),
+            MEAN_DISTANCE,
+            OWN_SCALE,
+            LASTING,
+        ),
         steps=(1_400_000, 5_000_000),
         preset="default",
         scale=100,
