@@ -17,9 +17,10 @@ from surprise_memory.tools import doctor
 from surprise_memory.tools.doctor import measures as measure
 from surprise_memory.tools.doctor import stream
 from surprise_memory.tools.doctor.examination import in_turn, side_by_side
+from surprise_memory.tools.doctor.noise import KINDS, NoiseSource
 from surprise_memory.tools.doctor.report import lines, number
 from surprise_memory.tools.doctor.seen import Seen
-from surprise_memory.tools.doctor.stream import NoiseSource, held_out, key_maker
+from surprise_memory.tools.doctor.stream import held_out, key_maker
 from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
 from surprise_memory.tools.stats import zscores
 from surprise_memory.training.collect import collect
@@ -151,6 +152,39 @@ def test_noise_stays_in_range_replaces_one_in_eight_and_spares_the_original():
     assert (new.amin((0,)) >= obs[valid].amin(0)).all()
     assert (new.amax((0,)) <= obs[valid].amax(0)).all()
     assert len(new[:, 0].unique()) == len(new)
+
+
+def replaced(kind, obs):
+    """The successors before and after noise of a kind, where there is some, over two rollouts."""
+    source = NoiseSource(0, kind)
+    pairs = []
+    for rollout in obs.split(25):
+        noisy, where = source(chunk_of(rollout, torch.ones(rollout.shape[:2], dtype=torch.bool)))
+        pairs.append((rollout[torch.as_tensor(where)], noisy.next_obs[torch.as_tensor(where)]))
+    before, after = (torch.cat(rows) for rows in zip(*pairs, strict=True))
+    return before, after
+
+
+def test_each_kind_of_noise_shows_what_it_says():
+    obs = torch.rand(50, 40, 8)
+    real = {tuple(row) for row in obs.flatten(0, 1).tolist()}
+    before, fresh = replaced("fresh", obs)
+    assert len(fresh.unique(dim=0)) == len(fresh) and (fresh != before).all()
+    _, channels = replaced("channels", obs)
+    assert len(channels.unique(dim=0)) == 8  # of both rollouts together
+    before, shown = replaced("replay", obs)
+    assert {tuple(row) for row in shown.tolist()} <= real
+    assert (shown != before).any(1).float().mean() > 0.9
+    before, view = replaced("view", obs)
+    assert torch.equal(view[:, :6], before[:, :6]) and (view[:, 6:] != before[:, 6:]).all()
+    with pytest.raises(UserError, match=r"'loud'.*fresh, channels, replay, view"):
+        NoiseSource(0, "loud")
+
+
+def test_the_verdict_names_the_kind_of_noise():
+    found = doctor.examine(tiny("rnd"), seeds=1, rollouts=4, noise="replay")
+    assert found.noise == "replay"
+    assert KINDS["replay"] in " ".join(found.verdict)
 
 
 def test_noise_in_images_uses_the_whole_range_of_bytes():
@@ -330,7 +364,7 @@ def test_a_generator_alone_has_one_column(tmp_path):
 
 
 def test_a_process_of_its_own_finds_the_same():
-    tasks, shares = [(tiny("rnd+sm"), 4, noisy) for noisy in (False, True)], []
+    tasks, shares = [(tiny("rnd+sm"), 4, noise) for noise in ("", "fresh")], []
     here, there = (
         in_turn(tasks, print),
         side_by_side(tasks, lambda text, share: shares.append(share), workers=1),
@@ -421,7 +455,7 @@ def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
     real_hold = Seen.record_held_out
     monkeypatch.setattr(stream, "collect", collect_and_keep)
     monkeypatch.setattr(Seen, "record_held_out", hold)
-    stream.observe(run, rollouts=8, noisy=False, tick=lambda: None)
+    stream.observe(run, rollouts=8, noise="", tick=lambda: None)
     assert len(held["norm"]) == held_out(8) and len(shown) == 8 + run.warmup_rollouts
     for name, column in (("novelty", method), ("norm", without)):
         paid = paid_for(column, run, shown)

@@ -1,5 +1,7 @@
 """The noisy TV: one action shows noise and all else stays as it was; its metrics are right."""
 
+import dataclasses
+
 import fakes
 import numpy as np
 import pytest
@@ -113,15 +115,23 @@ def test_what_is_reported_of_the_tv():
     chunk = fakes.chunk_of(
         torch.zeros(2, 3, 1), valid=torch.tensor([[True, True, True], [True, True, False]])
     )
-    chunk.action[:] = torch.tensor([[3, 0, 3], [1, 2, 3]])
+    without_tv = chunk
+    watched = torch.tensor([[True, False, True], [False, False, True]])
+    chunk = dataclasses.replace(chunk, extras={"watched": watched})
     paid = torch.tensor([[4.0, 1, 2], [1, 2, 1000]])  # the last never happened
-    report = tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0).tv_action, chunk, paid)
+    report = tv_metrics(chunk, paid)
     mean, std = 2.0, np.std([4, 1, 2, 1, 2])
     assert report == pytest.approx(
         {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std, "noisy_tv/pay_share": 6 / 10},
         rel=1e-6,
     )
-    assert tv_metrics(make_vec(f"NoisyTV/{TOY}", 3, 0).tv_action, chunk, None) == pytest.approx(
-        {"noisy_tv/share": 0.4}
-    )
-    assert tv_metrics(make_vec(TOY, 3, 0).tv_action, chunk, paid) == {}
+    assert tv_metrics(chunk, None) == pytest.approx({"noisy_tv/share": 0.4})
+    assert tv_metrics(without_tv, paid) == {}
+
+
+def test_a_tv_that_stays_on_is_reported_while_it_is_on():
+    env = make_vec(f"NoisyTV:sticky=3/{TOY}", 1, 0)
+    env.reset()
+    actions = [0, env.tv_action, 0, 0, 0]
+    watched = [bool(env.step(np.array([action])).info["watched"][0]) for action in actions]
+    assert watched == [False, True, True, True, False]

@@ -39,6 +39,8 @@ class Examination:
     """Rollouts of a random policy per seed."""
     workers: int = 2
     """Processes side by side."""
+    noise: str = "fresh"
+    """Kind of noise it is tested with: fresh, channels (8 fixed images), replay, view (a part)."""
     out: Path = Path("doctor")
     """Where doctor.json and doctor.png go."""
 
@@ -67,7 +69,7 @@ def doctor_command(argv: list[str]) -> None:
     how.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     console = rich_console()
     with status("examining") as progress:
-        diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers)
+        diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers, how.noise)
     doctor.print_diagnosis(diagnosis, console)
     write_json(how.out / "doctor.json", dataclasses.asdict(diagnosis), allow_nan=False)
     picture = how.out / "doctor.png"

@@ -101,7 +101,8 @@ class NoisyTV(VecEnv):
         self.obs = next_obs.copy()
         opened = done | ~step.valid  # an episode begins: its first frame is the environment's own
         self.obs[opened] = step.obs[opened]
-        return step._replace(next_obs=next_obs, obs=self.obs)
+        info: dict[str, Array] = {**step.info, "watched": self.watched}
+        return step._replace(next_obs=next_obs, obs=self.obs, info=info)
 
     def noise(self, rows: int, dtype: Any) -> Array:
         """One frame for each of some rows, of the dtype."""
@@ -126,7 +127,7 @@ class NoisyTV(VecEnv):
             self.stored += 1
 
     def events(self, obs: Array) -> dict[str, Array]:
-        """What the environment names. Noise may look like an event: callers know `tv_action`."""
+        """What the environment names. Noise may look like an event: `info` tells where it is."""
         return self.env.events(obs)
 
     def render(self) -> Array:

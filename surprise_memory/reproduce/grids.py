@@ -358,7 +358,7 @@ GRIDS: dict[str, Grid] = {
     ),
     "noise-peers": Grid(
         "Other bonuses with a TV in the room, and the filters on other generators",
-        (TV_DOOR_KEY, TV_KEY_CORRIDOR),
+        (TV_KEY_CORRIDOR,),
         (
             *methods("none", "rnd", "icm", "ngu", "disagreement", "rnd+sm"),
             DEFAULT,

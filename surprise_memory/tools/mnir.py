@@ -33,8 +33,8 @@ def events_of(env: VecEnv, chunk: Chunk) -> dict[str, Array]:
     if not shown:
         return {}
     noise = np.zeros(chunk.shape, bool)
-    if env.tv_action is not None:
-        noise = ((chunk.action == env.tv_action) & ~chunk.done).numpy()
+    if "watched" in chunk.extras:
+        noise = chunk.extras["watched"].numpy()
     found = {NOISE: noise}
     for name, where in shown.items():
         found[name] = where.reshape(chunk.shape) & ~noise

@@ -70,7 +70,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
         while state.steps < run.steps and not stop.asked:
             chunk, episodes = collect_or_save(parts, state, T)
             r_int, metrics, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
-            metrics |= rollout_metrics(env, chunk, r_int, episodes, state.recent)
+            metrics |= rollout_metrics(chunk, r_int, episodes, state.recent)
             check_losses(metrics, out, run.backbone)
             row = {"step": state.steps, "charts/SPS": clock.speed(state.steps)} | metrics
             out.log(row)

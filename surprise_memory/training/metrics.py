@@ -5,7 +5,6 @@ from collections import deque
 import numpy as np
 from torch import Tensor
 
-from surprise_memory.envs import VecEnv
 from surprise_memory.errors import UserError
 from surprise_memory.training.collect import Episode
 from surprise_memory.training.rundir import RunDir
@@ -13,7 +12,6 @@ from surprise_memory.types import Chunk
 
 
 def rollout_metrics(
-    env: VecEnv,
     chunk: Chunk,
     r_int: Tensor | None,
     episodes: list[Episode],
@@ -25,7 +23,7 @@ def rollout_metrics(
     """
     recent.extend(value for value, _ in episodes)
     row = episode_metrics(episodes, recent)
-    return row | tv_metrics(env.tv_action, chunk, r_int) | room_metrics(chunk, r_int)
+    return row | tv_metrics(chunk, r_int) | room_metrics(chunk, r_int)
 
 
 def episode_metrics(episodes: list[Episode], recent: deque[float]) -> dict[str, float]:
@@ -39,14 +37,14 @@ def episode_metrics(episodes: list[Episode], recent: deque[float]) -> dict[str, 
     return row
 
 
-def tv_metrics(tv_action: int | None, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
+def tv_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
     """With a noisy TV: the share of steps watching it, and of the bonus that they are paid.
 
     z is the mean bonus of these steps, in standard deviations from the mean of all.
     """
-    if tv_action is None:
+    if "watched" not in chunk.extras:
         return {}
-    watched = chunk.action[chunk.valid] == tv_action
+    watched = chunk.extras["watched"][chunk.valid]
     report = {"noisy_tv/share": watched.float().mean().item()}
     if r_int is not None and watched.any() and not watched.all():
         paid = r_int[chunk.valid].double()

@@ -13,19 +13,25 @@ from typing import Any
 import numpy as np
 
 from surprise_memory.bonus.methods import split_method
-from surprise_memory.errors import UserError, require
+from surprise_memory.errors import UserError, one_of, require
 from surprise_memory.tools.doctor.measures import t_interval
+from surprise_memory.tools.doctor.noise import KINDS
 from surprise_memory.tools.doctor.stream import held_out, observe
 from surprise_memory.tools.doctor.values import Values
 from surprise_memory.tools.doctor.verdict import Diagnosis, Estimate, Measures, verdict
 from surprise_memory.training.config import RunConfig
 
 Progress = Callable[[str, float], None]
-Task = tuple[RunConfig, int, bool]  # run, rollouts, with noise
+Task = tuple[RunConfig, int, str]  # run, rollouts, kind of noise or none
 
 
 def examine(
-    run: RunConfig, seeds: int, rollouts: int, on_progress: Progress | None = None, workers: int = 1
+    run: RunConfig,
+    seeds: int,
+    rollouts: int,
+    on_progress: Progress | None = None,
+    workers: int = 1,
+    noise: str = "fresh",
 ) -> Diagnosis:
     """Examine the bonus of `run` with seeds run.seed, run.seed + 1, ...
 
@@ -33,7 +39,8 @@ def examine(
     processes. A script that asks for more than one needs the usual __main__ guard.
     """
     check(run, seeds, rollouts, workers)
-    found = run_tasks(tasks_of(run, seeds, rollouts), on_progress or ignore, workers)
+    one_of(noise, tuple(KINDS), "noise")
+    found = run_tasks(tasks_of(run, seeds, rollouts, noise), on_progress or ignore, workers)
     clean = found[::2]
     noisy = found[1::2]
     values = []
@@ -44,6 +51,7 @@ def examine(
         for name, curve in seed["curves"].items():
             curves.setdefault(name, []).append(_plain(curve))
     measures = gather(values)
+    autoencoder = split_method(run.method).memory in ("sm", "w")
     held = held_out(rollouts)
     steps = run.rollout * run.envs
     return Diagnosis(
@@ -57,7 +65,8 @@ def examine(
         counting=clean[0]["counting"],
         measures=measures,
         curves=curves,
-        verdict=verdict(measures, autoencoder=split_method(run.method).memory in ("sm", "w")),
+        noise=noise,
+        verdict=verdict(measures, autoencoder, KINDS[noise]),
     )
 
 
@@ -98,13 +107,13 @@ def _plain(values: Iterable[Any]) -> list[float | None]:
 # --- running the tasks ----------------------------------------------------------------------------
 
 
-def tasks_of(run: RunConfig, seeds: int, rollouts: int) -> list[Task]:
+def tasks_of(run: RunConfig, seeds: int, rollouts: int, noise: str) -> list[Task]:
     """Two tasks per seed, the second with noise."""
     tasks = []
     for i in range(seeds):
         seeded = dataclasses.replace(run, seed=run.seed + i)
-        tasks.append((seeded, rollouts, False))
-        tasks.append((seeded, rollouts, True))
+        tasks.append((seeded, rollouts, ""))
+        tasks.append((seeded, rollouts, noise))
     return tasks
 
 
@@ -129,9 +138,9 @@ def in_turn(tasks: list[Task], report: Progress) -> list[dict[str, Any]]:
     total = count_rollouts(tasks)
     done = 0
     found = []
-    for run, rollouts, noisy in tasks:
+    for run, rollouts, noise in tasks:
         text = f"seed {run.seed}"
-        if noisy:
+        if noise:
             text += ", with noise"
 
         def tick(text: str = text) -> None:
@@ -139,7 +148,7 @@ def in_turn(tasks: list[Task], report: Progress) -> list[dict[str, Any]]:
             done += 1
             report(text, done / total)
 
-        found.append(observe(run, rollouts, noisy, tick))
+        found.append(observe(run, rollouts, noise, tick))
     return found
 
 
@@ -172,11 +181,11 @@ def _share(counter: Any) -> None:
     _counter = counter
 
 
-def _count_and_observe(run: RunConfig, rollouts: int, noisy: bool) -> dict[str, Any]:
+def _count_and_observe(run: RunConfig, rollouts: int, noise: str) -> dict[str, Any]:
     """One task in a worker process."""
 
     def tick() -> None:
         with _counter.get_lock():
             _counter.value += 1
 
-    return observe(run, rollouts, noisy, tick)
+    return observe(run, rollouts, noise, tick)

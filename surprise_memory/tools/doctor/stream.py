@@ -2,11 +2,10 @@
 
 `norm` is what the generator alone would pay for a step, `novelty` is what the whole method pays for
 the same step. Both are measured on rollouts that the bonus has not learnt from, so the memory makes
-the only difference. With noise, one successor in eight is replaced by a fresh draw, both for
-learning and for measuring.
+the only difference. With noise, one successor in eight is replaced by it, both for learning and for
+measuring.
 """
 
-import dataclasses
 import hashlib
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from surprise_memory.bonus.model import last_frame
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.nn.nets import is_image
 from surprise_memory.surprise import SURPRISES
-from surprise_memory.tools.doctor.measures import uniform_noise
+from surprise_memory.tools.doctor.noise import NoiseSource
 from surprise_memory.tools.doctor.seen import Seen
 from surprise_memory.tools.doctor.values import (
     clean_curves,
@@ -38,7 +37,6 @@ from surprise_memory.training.config import RunConfig
 from surprise_memory.training.warmup import check_finite
 from surprise_memory.types import Chunk
 
-NOISE_SHARE = 1 / 8
 SIMHASH_BITS = 16
 
 
@@ -47,10 +45,10 @@ def held_out(rollouts: int) -> int:
     return max(1, rollouts // 5)
 
 
-def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]) -> dict[str, Any]:
-    """The `values` and `curves` of one seed, with or without noise, and its way of `counting`.
+def observe(run: RunConfig, rollouts: int, noise: str, tick: Callable[[], None]) -> dict[str, Any]:
+    """The `values` and `curves` of one seed, and its way of `counting`.
 
-    `tick` is called after every rollout.
+    `noise` is a kind of noise, or empty for none. `tick` is called after every rollout.
     """
     torch.set_num_threads(run.threads)
     env = make_vec(run.env, run.envs, run.seed * run.envs, run.threads)
@@ -58,7 +56,7 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
     bonus = make_bonus(run, run.method, env)
     alone = Alone(run, env, bonus)
     columns = columns_of(run.method)
-    add_noise = NoiseSource(run.seed)
+    add_noise = NoiseSource(run.seed, noise) if noise else None
     state = RunnerState.reset(env, bonus)
     seen = Seen()
     total = run.warmup_rollouts + rollouts
@@ -71,9 +69,9 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
             counting, key = key_maker(next_obs)
         seen.record_rollout(chunk, key(next_obs))
         shown = chunk
-        noise = np.zeros(chunk.shape, bool)
-        if noisy:
-            shown, noise = add_noise(chunk)
+        replaced = np.zeros(chunk.shape, bool)
+        if add_noise:
+            shown, replaced = add_noise(chunk)
         began = time.perf_counter()
         if i < learning:
             warmup = i < run.warmup_rollouts
@@ -84,10 +82,10 @@ def observe(run: RunConfig, rollouts: int, noisy: bool, tick: Callable[[], None]
             raw, trace, state.bonus_carry = bonus(shown, state.bonus_carry)
             seen.record_question(time.perf_counter() - began)
             norm = alone.pays(shown, raw, trace)
-            seen.record_held_out(chunk, norm, raw, trace, noise, env.events(next_obs.numpy()))
+            seen.record_held_out(chunk, norm, raw, trace, replaced, env.events(next_obs.numpy()))
         tick()
     env.close()
-    if noisy:
+    if noise:
         return {"values": noise_values(seen, columns), "curves": {}, "counting": counting}
     values = clean_values(seen, columns)
     values |= scale_values(seen, bonus, columns[-1])
@@ -184,26 +182,3 @@ def _bytes_to_keys(rows: Array) -> Array:
     # 64 bits, the same in every process: a million different rows collide once in 10^7 times.
     digests = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows]
     return np.frombuffer(b"".join(digests), dtype=np.int64)
-
-
-# --- noise ----------------------------------------------------------------------------------------
-
-
-class NoiseSource:
-    """Replaces one successor in eight by uniform noise in the range seen so far, by feature."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.low: Any = np.inf
-        self.high: Any = -np.inf
-
-    def __call__(self, chunk: Chunk) -> tuple[Chunk, Array]:
-        """The chunk with noise, and where the noise is (T, B) bool."""
-        obs = chunk.next_obs.numpy()
-        valid = chunk.valid.numpy()
-        self.low = np.minimum(self.low, obs[valid].min(0))
-        self.high = np.maximum(self.high, obs[valid].max(0))
-        where = (self.rng.random(chunk.shape) < NOISE_SHARE) & valid
-        noisy = obs.copy()
-        noisy[where] = uniform_noise(obs[where], self.low, self.high, self.rng)
-        return dataclasses.replace(chunk, next_obs=torch.as_tensor(noisy)), where

@@ -44,6 +44,8 @@ class Diagnosis:
     The names are spectrum, visits/norm, visits/novelty (both relative to the mean bonus),
     rollouts/norm and rollouts/novelty.
     """
+    noise: str
+    """The kind of noise, see `noise.KINDS`."""
     verdict: list[str]
 
 
@@ -64,18 +66,23 @@ def titles(diagnosis: Diagnosis) -> dict[str, str]:
     return names
 
 
-def verdict(measures: Measures, autoencoder: bool = True) -> list[str]:
-    """A few sentences with their numbers; `autoencoder`: the method's memory has one (W)."""
+def verdict(
+    measures: Measures, autoencoder: bool = True, noise_step: str = "a step of noise"
+) -> list[str]:
+    """A few sentences with their numbers.
+
+    `autoencoder`: the method's memory has one (W). `noise_step`: the words for a step of noise.
+    """
     if "corr" not in measures:
         return [
             alive(measures, "norm"),
-            bought(measures, "norm"),
+            bought(measures, "norm", noise_step),
             rarity_alone(measures),
             noise_alone(measures),
         ]
     sentences = [
         alive(measures, "novelty"),
-        bought(measures, "novelty"),
+        bought(measures, "novelty", noise_step),
         memory(measures, autoencoder),
         rarity(measures),
         noise(measures),
@@ -109,14 +116,14 @@ def alive(measures: Measures, paid: str) -> str:
     return f"The bonus is alive: finite, {spread}, {scaled:.2g} per step after scaling."
 
 
-def bought(measures: Measures, paid: str) -> str:
+def bought(measures: Measures, paid: str, noise_step: str) -> str:
     """Can noise buy it? What noise, first sights and repeats would be paid, in mean real steps."""
     noise = get(measures, "price_noise", paid)
     if noise is None:
         return "Whether noise can buy it could not be measured: no held-out step had any."
     first = get(measures, "price_first", paid)
     repeat = get(measures, "price_repeat", paid)
-    prices = f"a step of noise pays {noise:.2g} times a usual step"
+    prices = f"{noise_step} pays {noise:.2g} times a usual step"
     if first is not None and repeat is not None:
         prices += f", a first sight {first:.2g} times, a repeat {repeat:.2g} times"
     if noise > BUYS:
