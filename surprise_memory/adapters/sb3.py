@@ -49,6 +49,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         every: int = 128,
         config: BonusConfig | None = None,
         seed: int = 0,
+        device: str = "cpu",
     ) -> None:
         """`every` is the number of vector steps between updates; nothing is paid at first.
 
@@ -71,7 +72,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         self.every = every
         self.since = 0  # vector steps since the last update
         shape, self.prepare = to_arrays(venv.observation_space)
-        self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space)
+        self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space, device)
         self.metrics: dict[str, float] = {}
         self.obs: Any = None
         self.actions: Any = None
@@ -96,7 +97,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         before = self.obs
         self.obs = np.array(self.prepare(obs))
         next_obs = self._successors(done, infos)
-        r_int = self.bonus.step(before, self.actions, next_obs, done).numpy()
+        r_int = self.bonus.step(before, self.actions, next_obs, done).cpu().numpy()
         self.since += 1
         if self.since >= self.every:
             self.metrics = self.bonus.update()

@@ -32,7 +32,8 @@ def say_eval(path: Path) -> None:
 def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
     """A finished or running run, by its directory.
 
-    Unless it is trusted, it may not name a Python module: the directory may be someone else's.
+    Unless it is trusted, it may not name a Python module: the directory may be someone else's. It
+    is put on the CPU: it may have been trained on a device that is not here.
     """
     out = RunDir(path)
     if not out.exists:
@@ -46,7 +47,7 @@ def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
             f"{out.config} names the environment '{config.env}', which imports the Python module "
             f"'{module}': add --trust if you know that run."
         )
-    return config, out
+    return dataclasses.replace(config, device="cpu"), out
 
 
 def check_episode_seed(seed: int) -> None:
@@ -73,6 +74,7 @@ def eval_command(
     episodes: int = 128,
     greedy: bool = False,
     eval_steps: int | None = None,
+    device: str = "cpu",
     trust: bool = False,
 ) -> None:
     """Evaluate a trained agent on whole episodes; nothing learns.
@@ -84,10 +86,12 @@ def eval_command(
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of sampling one.
         eval_steps: Steps after which an episode is cut; the run's own number if not given.
+        device: Where networks compute: cpu, cuda, cuda:1, mps or auto.
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
     require_between("episodes", episodes, 1, 1_000_000)
     config, out = load(run, trust)
+    config = dataclasses.replace(config, device=device)
     if eval_steps is not None:
         config = dataclasses.replace(config, eval_steps=eval_steps)
     env, agent, bonus = build(config)

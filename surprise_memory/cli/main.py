@@ -12,8 +12,9 @@ import tyro
 from surprise_memory import __version__
 from surprise_memory.cli import commands
 from surprise_memory.cli.options import parse_run
-from surprise_memory.errors import UserError, choose
+from surprise_memory.errors import UserError, choose, require
 from surprise_memory.files import read_json, write_json
+from surprise_memory.nn.devices import pick_device
 from surprise_memory.training.loop import train
 from surprise_memory.training.progress import Progress, rich_console, status
 from surprise_memory.training.rundir import RunDir
@@ -48,6 +49,7 @@ class Examination:
 def train_command(argv: list[str]) -> None:
     """Train an agent. The preset fills in every option that is not given."""
     run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
+    run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
     out = RunDir(place.run_dir or run.default_dir)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
@@ -66,6 +68,7 @@ def doctor_command(argv: list[str]) -> None:
     from surprise_memory.tools import doctor
 
     run, how = parse_run(argv, "doctor", doctor_command.__doc__ or "", Examination())
+    require(run.device == "cpu", "device", run.device, "cpu: the doctor examines a bonus there")
     how.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     console = rich_console()
     with status("examining") as progress:

@@ -112,17 +112,18 @@ class EpisodicMemory(nn.Module):
         self.width = width
         self.read = read
         self.lasting = lasting
-        self.Q = nn.Parameter(nn.init.orthogonal_(torch.empty(n, width)), requires_grad=train_q)
+        Q = nn.init.orthogonal_(torch.empty(n, width, device="cpu"))
+        self.Q = nn.Parameter(Q, requires_grad=train_q)
         self.V = None
         self.out = width  # of the read-out
         if project_back:
-            self.V = nn.Parameter(torch.zeros(width, n))
+            self.V = nn.Parameter(torch.zeros(width, n, device="cpu"))
             self.out = n
 
     def start(self, num_envs: int) -> Keys:
         """Empty memories."""
         log = self.Q.new_zeros(self.slots, num_envs, self.width)
-        return Keys(log, age=torch.zeros(num_envs, dtype=torch.int64))
+        return Keys(log, age=log.new_zeros(num_envs, dtype=torch.int64))
 
     def recall(self, k: Tensor, M: Tensor, used: Tensor) -> Tensor:
         """u^e = w M V: (K, d) queries to (K, n) read-outs."""
@@ -146,7 +147,7 @@ class EpisodicMemory(nn.Module):
         age, next_age = episode_ages(first, valid, carry.age)
         keys = KeyLog(log, filled=age.clamp(max=self.slots))
         recalled = []
-        blocks = torch.arange(T * B).split(BLOCK)
+        blocks = torch.arange(T * B, device=u.device).split(BLOCK)
         for query, rows in zip(k.flatten(0, 1).split(BLOCK), blocks, strict=True):
             M, used = keys.windows(rows)
             recalled.append(self.recall(query, M, used))

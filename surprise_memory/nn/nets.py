@@ -59,7 +59,7 @@ def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, i
         channels = out
     net = nn.Sequential(*layers, nn.Flatten())
     with torch.no_grad():
-        return net, int(net(torch.zeros(1, *shape)).shape[1])
+        return net, int(net(torch.zeros(1, *shape, device="cpu")).shape[1])
 
 
 def is_image(shape: Sequence[int]) -> bool:

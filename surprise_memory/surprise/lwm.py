@@ -96,7 +96,8 @@ class LWM(Surprise):
         """
         obs = inputs["obs"].unflatten(0, shape)
         next_obs = inputs["next_obs"].unflatten(0, shape)
-        differs = torch.ones(shape, dtype=torch.bool)  # from the next row's observation
+        # From the next row's observation.
+        differs = torch.ones(shape, dtype=torch.bool, device=obs.device)
         differs[:-1] = (next_obs[:-1] != obs[1:]).flatten(2).any(2)
         with torch.no_grad():
             z = self.encoder(inputs["obs"])
@@ -170,9 +171,10 @@ def whiten(x: Tensor) -> Tensor:
 def roll(frames: Tensor, rng: torch.Generator) -> Tensor:
     """Shift each of (K, C, H, W) frames around its edges by up to SHIFT pixels both ways."""
     K, C, height, width = frames.shape
-    shift = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=rng)
-    rows = (torch.arange(height) + shift[0]) % height  # (K, H)
-    columns = (torch.arange(width) + shift[1]) % width  # (K, W)
-    k = torch.arange(K)[:, None, None, None]
-    c = torch.arange(C)[None, :, None, None]
+    device = frames.device
+    shift = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=rng, device="cpu").to(device)
+    rows = (torch.arange(height, device=device) + shift[0]) % height  # (K, H)
+    columns = (torch.arange(width, device=device) + shift[1]) % width  # (K, W)
+    k = torch.arange(K, device=device)[:, None, None, None]
+    c = torch.arange(C, device=device)[None, :, None, None]
     return frames[k, c, rows[:, None, :, None], columns[:, None, None, :]]

@@ -6,17 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surprise_memory.nn.devices import HOST
 from surprise_memory.types import Chunk
 
 
 class RolloutBuffer:
-    """T rows of B environments, filled in order, handed out as a Chunk.
+    """T rows of B environments on one device, filled in order, handed out as a Chunk.
 
     Refuses a column of another shape or dtype.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, device: torch.device = HOST) -> None:
         self.length = length
+        self.device = device
         self.filled = 0
         self.columns: dict[str, Tensor] = {}
 
@@ -32,7 +34,7 @@ class RolloutBuffer:
         tensors = {name: as_tensor(x) for name, x in row.items()}
         if not self.columns:
             for name, x in tensors.items():
-                self.columns[name] = x.new_empty((self.length, *x.shape))
+                self.columns[name] = x.new_empty((self.length, *x.shape), device=self.device)
         if tensors.keys() != self.columns.keys():
             raise ValueError(
                 f"Row has columns {sorted(tensors)}, the rollout has {sorted(self.columns)}."
@@ -69,4 +71,4 @@ def as_tensor(x: Any) -> Tensor:
     """A tensor as it is, anything else by way of NumPy."""
     if isinstance(x, Tensor):
         return x
-    return torch.as_tensor(np.asarray(x))
+    return torch.as_tensor(np.asarray(x), device="cpu")

@@ -50,6 +50,8 @@ class RunConfig:
     """Seconds that a worker process may take for a step (MiniWorld); 0 waits for ever."""
     threads: int = 1
     """Threads of torch; several runs at once use cores better than several threads."""
+    device: str = "cpu"
+    """Where networks compute: cpu, cuda, cuda:1, mps, or auto (cuda if there is one, else cpu)."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dqn: DQNConfig = field(default_factory=DQNConfig)
     bonus: BonusConfig = field(default_factory=BonusConfig)

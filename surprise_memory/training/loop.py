@@ -46,7 +46,7 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
     bonus = None
     if run.method != "none":
         bonus = agent.trainer(
-            run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space
+            run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space, run.device
         )
     return env, agent, bonus
 
@@ -114,7 +114,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
         state = RunnerState.reset(env, bonus)
     else:
         put_back(saved, out, run, agent, bonus)
-        state = resumed_state(saved, out, env, bonus)
+        state = resumed_state(saved, parts)
         out.rewind(state.steps)  # before anything is collected: steps count on from here
         if out.logged < saved.get("logged", 0):
             warnings.warn(
