@@ -19,6 +19,8 @@ from torch import Tensor
 
 from surprise_memory.errors import UserError
 
+NO_COLUMNS = ("extras", "after")  # fields of a chunk that are not (T, B, ...)
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -36,6 +38,9 @@ class Chunk:
     first: Tensor  # (T, B) bool
     valid: Tensor  # (T, B) bool
     extras: dict[str, Tensor]  # each (T, B, ...)
+    # (B, *obs), what is acted on next: not next_obs[-1] where the last row ends an episode and the
+    # environment has begun another. None where nobody told.
+    after: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name, column in self.columns().items():
@@ -65,7 +70,7 @@ class Chunk:
 
     def columns(self) -> dict[str, Tensor]:
         """The fixed columns by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extras"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NO_COLUMNS}
 
     def blanked(self) -> "Chunk":
         """The same with zeros in the rows that never happened, which may hold NaN."""

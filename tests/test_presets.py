@@ -6,6 +6,8 @@ import torch
 from gymnasium import spaces
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
+from surprise_memory.bonus import Bonus
+from surprise_memory.memory.episodic import attend
 from surprise_memory.training.presets import PRESETS
 
 
@@ -34,6 +36,36 @@ def test_the_papers_tables(env, envs, minibatches, clip, steps, ext_coef):
         0.99,
         1,
     )
+
+
+def test_the_paper_presets_gradients_are_algorithm_1s():
+    """L_M's target is detached and its query is not; L_W reaches Q and V, never the generator."""
+    memory = PRESETS["paper"]("MiniGrid-DoorKey-16x16-v0").bonus.memory
+    assert memory.m_trains_surprise and memory.attach_read and memory.train_q
+    assert memory.project_back
+    assert not PRESETS["default"]("MiniGrid-DoorKey-16x16-v0").bonus.memory.m_trains_surprise
+
+
+def test_released_code_weighs_l_m_against_l_sg_as_means_of_squares():
+    """Its loss for the generator is mse(u) + 0.01 mse(read - query): ours is 512 times that."""
+    config = PRESETS["released-code"]("ToyKeyDoor-v0").bonus
+    bonus = Bonus("rnd+sm", (7,), 2, config)
+    chunk = fakes.chunk_of(torch.randn(9, 2, 7, generator=torch.Generator().manual_seed(0)))
+    _, trace, _ = bonus(chunk, bonus.start())
+    rows = torch.arange(4, 18)
+    losses = bonus.losses(trace, rows)
+    weights = list(bonus.model.surprise.predictor.parameters())
+    got = torch.autograd.grad(losses["surprise"] + losses["m"], weights, retain_graph=True)
+    x = bonus.model.obs_norm(chunk.next_obs).flatten(0, 1)[rows]
+    u = bonus.model.surprise.predictor(x) - bonus.model.surprise.target(x)
+    k = u @ bonus.model.memory.m.Q
+    M, used = trace.log.windows(rows)
+    read = attend(k, M, used, "softmax")
+    loss = u.square().mean() + 0.01 * (read - k.detach()).square().mean()
+    alone = torch.autograd.grad(losses["surprise"], weights, retain_graph=True, allow_unused=True)
+    for mine, theirs, only in zip(got, torch.autograd.grad(loss, weights), alone, strict=True):
+        torch.testing.assert_close(mine, 512 * theirs, rtol=1e-3, atol=1e-4)
+        assert only is None or not torch.allclose(mine, only, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("ext_coef", "reaches"), [(0.0, False), (2.0, True)])

@@ -15,6 +15,7 @@ from surprise_memory.cli.options import parse_run
 from surprise_memory.errors import UserError, choose
 from surprise_memory.files import read_json, write_json
 from surprise_memory.training.loop import train
+from surprise_memory.training.plan import check_plan, describe_plan
 from surprise_memory.training.progress import Progress, rich_console, status
 from surprise_memory.training.rundir import RunDir
 
@@ -46,10 +47,12 @@ class Examination:
 def train_command(argv: list[str]) -> None:
     """Train an agent. The preset fills in every option that is not given."""
     run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
+    check_plan(run)  # before there is a directory
     out = RunDir(place.run_dir or run.default_dir)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
     console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
+    console.print(f"Plan: {describe_plan(run)}")
     with Progress(run.method, run.steps, out) as progress:
         state = train(run, out, progress)
         if run.eval_episodes:

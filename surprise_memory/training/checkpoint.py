@@ -141,6 +141,7 @@ def resumed_state(content: dict[str, Any], out: RunDir, env: VecEnv, bonus: Any)
             carry = rebuild(state.bonus_carry, content["bonus_carry"])
             state = RunnerState(**content["runner"], bonus_carry=carry)
         state.steps = content["runner"]["steps"]
+        state.task_reward_total = content["runner"].get("task_reward_total")
         state.recent = deque(map(float, content["recent"]), maxlen=RECENT)
         if content["warmup"] is not None:
             env.action_space.np_random.bit_generator.state = content["warmup"]["actions"]
