@@ -1,5 +1,7 @@
 """The paper's tables as presets, and what leaving the task's reward out means."""
 
+import dataclasses
+
 import fakes
 import pytest
 import torch
@@ -7,8 +9,12 @@ from gymnasium import spaces
 
 from surprise_memory.agents.ppo import PPO, PPOConfig
 from surprise_memory.bonus import Bonus
+from surprise_memory.envs import make_vec
 from surprise_memory.memory.episodic import attend
+from surprise_memory.training import loop
 from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.seeds import eval_seed
 
 
 @pytest.mark.parametrize(
@@ -36,6 +42,50 @@ def test_the_papers_tables(env, envs, minibatches, clip, steps, ext_coef):
         0.99,
         1,
     )
+
+
+PAPER_MEMORY = dict(slots=128, width=16, read="cosine", w_hidden=32, w_bias=True, m_coef=1.0)
+
+
+@pytest.mark.parametrize("env", ["MiniGrid-DoorKey-16x16-v0", "MontezumaRevenge"])
+def test_every_other_number_of_the_paper_preset(env):
+    """Appendix B: N, d, W's hidden units. Table 3: n = 512. The rest is its public code's."""
+    run = PRESETS["paper"](env)
+    memory = dataclasses.asdict(run.bonus.memory)
+    assert {name: memory[name] for name in PAPER_MEMORY} == PAPER_MEMORY
+    assert memory["loss"] == run.bonus.loss == "norm"
+    assert (run.bonus.rnd.n, run.bonus.icm.n, run.bonus.ae.n, run.bonus.rnd.hidden) == (512,) * 4
+    assert (run.bonus.disagreement.features, run.bonus.icm.hidden) == (512, 512)
+    assert (run.bonus.lr, run.bonus.memory_lr, run.bonus.gamma, run.bonus.power) == (
+        1e-4,
+        1e-4,
+        0.99,
+        1,
+    )
+    assert (run.bonus.epochs, run.bonus.proportion, run.bonus.scale_momentum) == (4, 0.25, None)
+    ppo = run.ppo
+    assert (ppo.entropy, ppo.epochs, ppo.value_coef, ppo.hidden) == (0.001, 4, 0.5, 256)
+    assert (ppo.reward_clip, ppo.max_grad_norm) == (1.0, 0.0)
+    assert not (ppo.normalise_advantage or ppo.bootstrap_time_limits or ppo.episodic_intrinsic)
+    assert run.method == "rnd+sm" and run.eval_episodes == 128
+    assert run.warmup_rollouts == (50 if env == "MontezumaRevenge" else 5)
+
+
+def test_evaluation_and_training_never_share_a_layout(monkeypatch, tmp_path):
+    """Evaluation i of 128 in run s has seed 2^31 + 128 s + i; training is below 2^31."""
+    assert [eval_seed(s) for s in (0, 1, 2**23)] == [2**31, 2**31 + 128, 2**31]
+    seeds = []
+
+    def recording(env_id, num_envs, seed, *more):
+        seeds.append(seed)
+        return make_vec(env_id, num_envs, seed, *more)
+
+    monkeypatch.setattr(loop, "make_vec", recording)
+    run = dataclasses.replace(PRESETS["debug"]("ToyKeyDoor-v0"), steps=65, seed=3, eval_episodes=4)
+    out = RunDir(tmp_path)
+    out.open(dataclasses.asdict(run), resume=False)
+    loop.train(run, out)
+    assert seeds == [3 * run.envs, 2**31 + 3 * 128]
 
 
 def test_the_paper_presets_gradients_are_algorithm_1s():
