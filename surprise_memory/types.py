@@ -20,6 +20,8 @@ from torch import Tensor
 
 from surprise_memory.errors import UserError
 
+NO_COLUMNS = ("extras", "after")  # fields of a chunk that are not (T, B, ...)
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -37,6 +39,9 @@ class Chunk:
     first: Tensor  # (T, B) bool
     valid: Tensor  # (T, B) bool
     extras: dict[str, Tensor]  # each (T, B, ...)
+    # (B, *obs), what is acted on next: not next_obs[-1] where the last row ends an episode and the
+    # environment has begun another. None where nobody told.
+    after: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name, column in self.columns().items():
@@ -66,7 +71,7 @@ class Chunk:
 
     def columns(self) -> dict[str, Tensor]:
         """The fixed columns by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extras"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NO_COLUMNS}
 
     def to(self, device: torch.device) -> "Chunk":
         """The same on a device; columns that are there already are not copied."""

@@ -45,7 +45,7 @@ class Paper:
     ):
         self.has_m, self.has_w = memory in ("m", "sm"), memory in ("w", "sm")
         self.read_as, self.loss, self.m_trains = read, loss, m_trains_surprise
-        self.attach = attach_read and not m_trains_surprise
+        self.attach = attach_read
 
     def perceptron(self, weights, name, x):
         layers = [weights[f"surprise.{name}.{i}.weight"] for i in (0, 2, 4)]
@@ -330,7 +330,11 @@ def test_m_coef_weighs_l_m_alone():
         ("sm", {"attach_read": False}, {"surprise": {"P"}, "m": {"Q", "V"}, "w": {"W"}}),
         ("sm", {"train_q": False}, {"surprise": {"P"}, "m": {"V"}, "w": {"V", "W"}}),
         ("sm", {"project_back": False}, {"surprise": {"P"}, "m": {"Q"}, "w": {"Q", "W"}}),
-        ("sm", {"m_trains_surprise": True}, {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"W"}}),
+        (
+            "sm",
+            {"m_trains_surprise": True},
+            {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"Q", "V", "W"}},
+        ),
         (
             "sm",
             {"m_trains_surprise": True, "attach_read": False},

@@ -494,19 +494,20 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
 
 def test_what_is_archived_makes_the_same_tables(tmp_path, tiny, capsys):
     runs, archive = tmp_path / "runs", tmp_path / "archive"
-    for cell in cells("tiny", "smoke", runs):
-        prepare(cell)
-        if cell.entry == "rnd":
-            make(cell.path)
+    first, second = cells("tiny", "smoke", runs)
+    prepare(second)  # never begun
+    prepare(first)
+    make(first.path)
     words = ["report", str(runs), "--archive", str(archive), "--out", str(tmp_path / "page")]
     assert main(words) == 0
     assert "1 runs archived" in capsys.readouterr().out and (tmp_path / "page.md").exists()
-    (place,) = (archive / "tiny").iterdir()
-    assert not (place / "checkpoint.pt").exists()
+    assert [path.name for path in (archive / "tiny").iterdir()] == ["runs.jsonl"]
     (of_archive,), _ = gather(archive)
     (of_runs,), _ = gather(runs)
     assert tables(of_archive)[0].rows == tables(of_runs)[0].rows
-    assert main(["report", str(runs), "--archive", str(runs)]) == 2
+    assert (first.path / "checkpoint.pt").exists()
+    assert main(["report", str(runs), "--archive", str(runs)]) == 0  # it has a checkpoint
+    assert "0 runs archived" in capsys.readouterr().out and first.path.exists()
 
 
 def test_metrics_are_thinned_and_keep_their_end(tmp_path):

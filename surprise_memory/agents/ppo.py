@@ -110,7 +110,9 @@ class PPO(Agent):
         """The mixed advantage and each head's target, all (T, B)."""
         c = self.config
         valid = chunk.valid
-        _, last_ext, last_int = self.policy(_as_input(chunk.next_obs[-1]))
+        # The bonus's return goes on into the next episode, from the observation that opens it.
+        after = chunk.next_obs[-1] if chunk.after is None else chunk.after
+        _, last_ext, last_int = self.policy(_as_input(after))
         end_value = None
         if c.bootstrap_time_limits:
             end_value = self._time_limit_values(chunk)

@@ -375,7 +375,8 @@ def report_command(
     Args:
         dir: The directory that `reproduce` was given.
         out: OUT.html, OUT.md and OUT/ with the pictures are written; DIR/report if not given.
-        archive: Also copy what the report needs of every finished run, metrics thinned, there.
+        archive: Also add what the report needs of every finished run, metrics thinned, to the files
+            ARCHIVE/WHAT/runs.jsonl. If it is DIR itself, runs without a checkpoint are moved there.
     """
     from surprise_memory.reproduce import report
 

@@ -16,6 +16,7 @@ from surprise_memory.errors import UserError, choose, require
 from surprise_memory.files import read_json, write_json
 from surprise_memory.nn.devices import pick_device
 from surprise_memory.training.loop import train
+from surprise_memory.training.plan import check_plan, describe_plan
 from surprise_memory.training.progress import Progress, rich_console, status
 from surprise_memory.training.rundir import RunDir
 
@@ -50,10 +51,12 @@ def train_command(argv: list[str]) -> None:
     """Train an agent. The preset fills in every option that is not given."""
     run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
     run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
+    check_plan(run)  # before there is a directory
     out = RunDir(place.run_dir or run.default_dir)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
     console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
+    console.print(f"Plan: {describe_plan(run)}")
     with Progress(run.method, run.steps, out) as progress:
         state = train(run, out, progress)
         if run.eval_episodes:

@@ -72,7 +72,7 @@ def cells(
     found = []
     for seed in range(seeds or own_seeds):
         for entry in grid.entries:
-            options = dict(entry.options)
+            options = dict(grid.rules) | dict(entry.options)
             if budget != "smoke":  # which has small settings of its own
                 options = dict(grid.options) | options
             probes = grid.probes

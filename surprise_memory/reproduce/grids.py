@@ -77,7 +77,11 @@ class Grid:
     paper_says: str = ""
     """What the paper says about it, in our words."""
     options: Options = ()
-    """Options of all entries."""
+    """Options of all entries, except at the budget smoke."""
+    rules: Options = ()
+    """Options of all entries at every budget and preset: without them it is another experiment."""
+    cumulative: bool = False
+    """Whether what counts is the task reward that is collected over all of training."""
     probes: tuple[str, ...] = ()
     """What is measured of each finished bonus: "mnir" by kind of state, the "doctor"'s numbers."""
     solved: float | None = None
@@ -270,6 +274,8 @@ GRIDS: dict[str, Grid] = {
         ("MiniWorld-PickupObjects-v0", "MiniWorld-FourRooms-v0"),
         (Entry("none", (("agent", "random"),), "random"), *methods("rnd", "rnd+sm")),
         steps=(200_000, 100_000_000),
+        rules=(("ppo.ext_coef", 0.0),),
+        cumulative=True,
         paper_says="RND+SM collects most; RND less than a random agent in the easy room.",
     ),
     "long-atari": Grid(

@@ -49,10 +49,11 @@ class RolloutBuffer:
             column[self.filled] = x
         self.filled += 1
 
-    def chunk(self) -> Chunk:
+    def chunk(self, after: Tensor | None = None) -> Chunk:
         """Everything that was added; the buffer is empty then.
 
-        Columns that are not transitions become the chunk's extras.
+        Columns that are not transitions become the chunk's extras. `after` (B, *obs) is what is
+        acted on next.
         """
         transitions = {}
         extras = {}
@@ -64,7 +65,7 @@ class RolloutBuffer:
                 extras[name] = rows
         self.filled = 0
         self.columns = {}
-        return Chunk(**transitions, extras=extras)
+        return Chunk(**transitions, extras=extras, after=after)
 
 
 def as_tensor(x: Any) -> Tensor:

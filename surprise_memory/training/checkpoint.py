@@ -145,6 +145,7 @@ def resumed_state(content: dict[str, Any], parts: Parts) -> RunnerState:
             state = RunnerState(**content["runner"], bonus_carry=carry)
             state.agent_state = moved(state.agent_state, agent.device)
         state.steps = content["runner"]["steps"]
+        state.task_reward_total = content["runner"].get("task_reward_total")
         state.recent = deque(map(float, content["recent"]), maxlen=RECENT)
         if content["warmup"] is not None:
             env.action_space.np_random.bit_generator.state = content["warmup"]["actions"]

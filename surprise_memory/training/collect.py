@@ -33,6 +33,8 @@ class RunnerState:
     bonus_carry: Carry  # what the bonus remembers of the running episodes
     agent_state: State = field(default_factory=dict)  # what the agent does
     steps: int = 0
+    # Of all environments since the run began; None if an older version began it and did not count.
+    task_reward_total: float | None = 0.0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @staticmethod
@@ -141,4 +143,7 @@ def collect(
             episodes.append((state.returns[b].item(), int(state.lengths[b].item())))
         state.returns[done] = 0.0
         state.lengths[done] = 0.0
-    return buffer.chunk(), episodes
+    chunk = buffer.chunk(after=state.obs)
+    if state.task_reward_total is not None:
+        state.task_reward_total += chunk.reward[chunk.valid].double().sum().item()
+    return chunk, episodes

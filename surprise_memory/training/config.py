@@ -39,7 +39,8 @@ class RunConfig:
     rollout: int = 128
     """Steps of each environment between updates of PPO (T); DQN has --dqn.unroll."""
     warmup_rollouts: int = 5
-    """Rollouts of random actions that train the bonus before it pays."""
+    """Rollouts of random actions that train the bonus before it pays; more than 5 take at most an
+    eighth of the steps."""
     save_minutes: float = 1.0
     """Minutes between checkpoints; 0 saves after every rollout."""
     eval_episodes: int = 128

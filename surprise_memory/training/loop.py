@@ -23,6 +23,7 @@ from surprise_memory.training.collect import Episode, RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.evaluate import evaluate, summary
 from surprise_memory.training.metrics import check_losses, rollout_metrics
+from surprise_memory.training.plan import check_plan, warmup_rollouts
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.training.seeds import EVAL_ENVS, eval_seed, training_seed
 from surprise_memory.training.stop import Stop
@@ -56,6 +57,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
 
     `report` gets every row of metrics.
     """
+    check_plan(run)
     torch.set_num_threads(run.threads)
     with Stop() as stop:
         saved = None
@@ -70,7 +72,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
         while state.steps < run.steps and not stop.asked:
             chunk, episodes = collect_or_save(parts, state, T)
             r_int, metrics, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
-            metrics |= rollout_metrics(chunk, r_int, episodes, state.recent)
+            metrics |= rollout_metrics(chunk, r_int, episodes, state)
             check_losses(metrics, out, run.backbone)
             row = {"step": state.steps, "charts/SPS": clock.speed(state.steps)} | metrics
             out.log(row)
@@ -94,12 +96,14 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
 def collect_or_save(parts: Parts, state: RunnerState, T: int) -> tuple[Chunk, list[Episode]]:
     """T steps. Where the environment fails in them, what was learnt before is saved."""
     steps = state.steps
+    total = state.task_reward_total
     try:
         chunk, episodes = collect(parts.env, parts.agent, state, T, parts.bonus)
         check_finite(chunk)
     except UserError:
         if not parts.env.saves_state:  # one that does could not go on from the midst of a rollout
             state.steps = steps
+            state.task_reward_total = total
             save_checkpoint(parts, state, final=True)
         raise
     return chunk, episodes
@@ -125,7 +129,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
             out.logged = saved["logged"]
         if saved["warmup"] is None:
             if state.steps < run.steps:
-                missing = agent.rollouts_to_refill(state.steps, run.warmup_rollouts)
+                missing = agent.rollouts_to_refill(state.steps, warmup_rollouts(run))
                 fill(run, env, agent, agent, bonus, state, missing)
             return state
         done = saved["warmup"]["done"]

@@ -178,9 +178,15 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line)
     except ValueError:  # not JSON, or not text
         return None
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int | float):
+    if not is_row(row):
         return None
-    return row
+    found: dict[str, Any] = row
+    return found
+
+
+def is_row(row: Any) -> bool:
+    """Whether this can be a row of metrics."""
+    return isinstance(row, dict) and isinstance(row.get("step"), int | float)
 
 
 def read_config(path: Path) -> dict[str, Any]:
