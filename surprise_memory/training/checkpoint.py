@@ -101,7 +101,9 @@ def cure(out: RunDir) -> str:
 
 def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> None:
     """Load networks, optimisers, statistics and random streams."""
-    put_back(read_checkpoint(out), out, run, agent, bonus)
+    content = read_checkpoint(out)
+    put_back(content, out, run, agent, bonus)
+    out.logged = content.get("logged", 0)
 
 
 def put_back(
