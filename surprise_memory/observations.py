@@ -18,14 +18,20 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from surprise_memory.errors import UserError
+from surprise_memory.errors import UserError, choose
 
 Array = np.ndarray[Any, Any]
 Prepare = Callable[[Any], Array]
 
 
-def to_arrays(space: gym.Space[Any]) -> tuple[tuple[int, ...], Prepare]:
-    """The shape of one observation as an array, and a function that maps batches to arrays."""
+def to_arrays(space: gym.Space[Any], key: str | None = None) -> tuple[tuple[int, ...], Prepare]:
+    """The shape of one observation as an array, and a function that maps batches to arrays.
+
+    `key` chooses one entry of a Dict space; otherwise all of it is flattened.
+    """
+    if key is not None:
+        shape, prepare = to_arrays(_entry(space, key))
+        return shape, lambda batch: prepare(batch[key])
     if isinstance(space, spaces.Box) and len(space.shape) == 3:
         first, second, third = space.shape
         if channels_last(space.shape):
@@ -53,6 +59,13 @@ def stack(observations: list[Any]) -> Any:
     if isinstance(example, tuple):
         return tuple(stack(list(part)) for part in zip(*observations, strict=True))
     return np.stack(observations)
+
+
+def _entry(space: gym.Space[Any], key: str) -> gym.Space[Any]:
+    """One entry of a Dict space."""
+    if not isinstance(space, spaces.Dict):
+        raise UserError(f"key = {key!r} chooses an entry of Dict observations, these are {space}.")
+    return choose(space.spaces, key, "key")
 
 
 def _size(space: gym.Space[Any]) -> int:

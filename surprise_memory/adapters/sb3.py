@@ -9,18 +9,14 @@ itself every `every` steps. `model.save` does not save wrappers: call `env.save(
 and `env.load(path)` to continue.
 """
 
-import math
-import os
-from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from surprise_memory import torch_files
 from surprise_memory.bonus import Bonus, BonusConfig
+from surprise_memory.bonus.files import load_bonus, save_bonus
 from surprise_memory.bonus.methods import DEFAULT_METHOD
-from surprise_memory.errors import UserError, require
+from surprise_memory.errors import UserError, check_option, require
 from surprise_memory.observations import stack, to_arrays
 
 try:
@@ -31,7 +27,6 @@ except ImportError as error:
     ) from error
 
 Array = np.ndarray[Any, Any]
-FORMAT = "surprise-memory bonus 1"  # of a saved file
 
 
 class SurpriseVecEnv(VecEnvWrapper):
@@ -62,10 +57,10 @@ class SurpriseVecEnv(VecEnvWrapper):
                 f"{type(venv).__name__}: make one with make_vec_env."
             )
         super().__init__(venv)
-        whole = isinstance(every, int) and not isinstance(every, bool)
-        require(whole and every >= 1, "every", every, "a whole number from 1 on")
-        require(is_finite(beta), "beta", beta, "a finite number")
-        require(is_finite(ext), "ext", ext, "a finite number")
+        check_option("beta", beta, (float,))
+        check_option("ext", ext, (float,))
+        check_option("every", every, (int,))
+        require(every >= 1, "every", every, "at least 1")
         refuse_normalised(venv)
         self.beta = beta
         self.ext = ext
@@ -123,37 +118,13 @@ class SurpriseVecEnv(VecEnvWrapper):
         next_obs[ended] = self.prepare(finals)
         return next_obs
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: Any) -> None:
         """Everything that the bonus has learnt and remembers, in one file with a checksum."""
-        content = {
-            "format": FORMAT,
-            "method": self.bonus.method,
-            "since": self.since,
-            "bonus": self.bonus.state_dict(),
-        }
-        torch_files.save(content, as_path(path))
+        save_bonus(self.bonus, self.since, path)
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: Any) -> None:
         """The other half of save. A file that is refused changes nothing."""
-        content = torch_files.load(as_path(path))
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise UserError(f"{path} is not a '{FORMAT}': name a file that env.save() wrote.")
-        method = content["method"]
-        if method != self.bonus.method:
-            raise UserError(f"{path} holds the bonus '{method}', this is '{self.bonus.method}'.")
-        self.bonus.load_state_dict(content["bonus"])
-        self.since = content["since"]
-
-
-def as_path(path: Any) -> Path:
-    """A path, or a sentence."""
-    require(isinstance(path, str | os.PathLike), "path", path, "the name of a file")
-    return Path(path)
-
-
-def is_finite(value: Any) -> bool:
-    """Whether it is a number, and neither NaN nor infinite."""
-    return isinstance(value, Real) and math.isfinite(value)
+        self.since = load_bonus(self.bonus, path)
 
 
 def refuse_normalised(venv: Any) -> None:

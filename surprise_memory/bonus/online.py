@@ -9,7 +9,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from surprise_memory.bonus.config import BonusConfig
-from surprise_memory.bonus.door import check_reward, check_shape
+from surprise_memory.bonus.door import check_reward, check_shape, read_flags
 from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
@@ -113,9 +113,16 @@ class Bonus(RolloutTrainer):
                 "what the last train_on returned."
             ) from error
 
-    def reset(self) -> None:
-        """Abandon the running episodes: the next step is the first of new ones."""
-        self.steps.reset()
+    def reset(self, which: Any = None) -> None:
+        """Abandon the running episodes: the next step is the first of new ones.
+
+        `which` (B,) bool names the environments; None is all of them.
+        """
+        if which is None:
+            self.steps.reset()
+        else:
+            flags = read_flags("which", which, self.num_envs)
+            self.steps.first = self.steps.first | flags.to(self.steps.first.device)
 
     def get_extra_state(self) -> dict[str, Any]:
         """As a trainer's, with what `step` has seen since the last update."""

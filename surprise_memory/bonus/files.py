@@ -1,0 +1,41 @@
+"""A bonus in one file with a checksum: what every adapter's `save` writes and `load` reads."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from surprise_memory import torch_files
+from surprise_memory.bonus.online import Bonus
+from surprise_memory.errors import UserError, require
+
+FORMAT = "surprise-memory bonus 1"
+
+
+def save_bonus(bonus: Bonus, since: int, path: Any) -> None:
+    """Everything that the bonus has learnt and remembers, and the vector steps since its update."""
+    content = {
+        "format": FORMAT,
+        "method": bonus.method,
+        "since": since,
+        "bonus": bonus.state_dict(),
+    }
+    torch_files.save(content, as_path(path))
+
+
+def load_bonus(bonus: Bonus, path: Any) -> int:
+    """The other half of save_bonus; returns `since`. A file that is refused changes nothing."""
+    content = torch_files.load(as_path(path))
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise UserError(f"{path} is not a '{FORMAT}': name a file that env.save() wrote.")
+    method = content["method"]
+    if method != bonus.method:
+        raise UserError(f"{path} holds the bonus '{method}', this is '{bonus.method}'.")
+    since = int(content["since"])
+    bonus.load_state_dict(content["bonus"])
+    return since
+
+
+def as_path(path: Any) -> Path:
+    """A path, or a sentence."""
+    require(isinstance(path, str | os.PathLike), "path", path, "the name of a file")
+    return Path(path)
