@@ -349,6 +349,7 @@ def test_a_run_from_elsewhere_imports_no_module_unless_it_is_trusted(
         ["play", TOY, "--run", str(run_dir)],
         ["mnir", str(run_dir)],
         ["inspect", str(run_dir)],
+        ["figures", str(run_dir)],
     ):
         said = refused(capsys, *command)
         assert "imports the Python module 'payload'" in said and "--trust" in said

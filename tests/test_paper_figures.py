@@ -94,12 +94,12 @@ def test_the_command_draws_and_refuses(tmp_path, capsys, method):
     small = ["--preset", "debug", "--steps", "256", "--eval-episodes", "0"]
     run = tmp_path / "run"
     assert main(["train", DOOR, "--method", method, *small, "--run-dir", str(run)]) == 0
-    assert main(["inspect", str(run)]) == 0
-    folder = run / "inspect"
+    assert main(["figures", str(run)]) == 0
+    folder = run / "figures"
     assert {p.name for p in folder.glob("*.png")} == {
         f"{method}-{x}.png" for x in ("map", "tsne", "key-twice")
     }
-    found = json.loads((folder / f"{method}-inspect.json").read_text())
+    found = json.loads((folder / f"{method}-figures.json").read_text())
     assert ("variances" in found) == (method != "icm") and set(found["key twice"]) == set(
         found["key twice"]
     )
@@ -108,7 +108,7 @@ def test_the_command_draws_and_refuses(tmp_path, capsys, method):
             main(["train", DOOR, "--method", "none", *small, "--run-dir", str(tmp_path / "none")])
             == 0
         )
-        assert main(["inspect", str(tmp_path / "none")]) == 2
+        assert main(["figures", str(tmp_path / "none")]) == 2
         assert "no bonus" in capsys.readouterr().err
 
 

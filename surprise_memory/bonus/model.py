@@ -143,7 +143,7 @@ class BonusModel(nn.Module):
         for name, stage in self.stage_items():
             given = prepare(stage, pieces)
             reward, record, carries[name] = stage(reward, given, steps, carry.stages[name])
-            traces[name] = StageTrace(given, record)
+            traces[name] = StageTrace(given, record, reward)
             if not stage.filters:
                 unfiltered = reward
         trace = Trace(

@@ -283,6 +283,41 @@ def mnir_command(
 
 
 def inspect_command(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    out: Path | None = None,
+    seed: int = 0,
+    steps: int = 600,
+    random: bool = False,
+    trust: bool = False,
+) -> None:
+    """Write a page on which an episode can be gone through, with what the bonus said at each step.
+
+    The first run's agent plays. The bonuses of all runs are asked about the same steps.
+
+    Args:
+        runs: Directories of trained runs, whose environments look alike.
+        out: The page; inspect.html in the first run's directory if not given.
+        seed: Which episode.
+        steps: At most so many.
+        random: Take random actions instead of the agent's.
+        trust: Import the Python module that an environment `module:ID` of the run names.
+    """
+    from surprise_memory.tools import inspector
+
+    require(len(runs) >= 1, "runs", len(runs), "at least 1")
+    require_between("steps", steps, 1, 2_000)
+    check_episode_seed(seed)
+    loaded = [load(run, trust) for run in runs]
+    path = out or loaded[0][1].path / "inspect.html"
+    require(path.name != "", "out", str(path), "the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)  # before the work
+    played, answers = inspector.inspect_runs(loaded, seed, steps, random)
+    inspector.write_page(played, answers, path)
+    size = path.stat().st_size / 1e6
+    print(f"{path}: {played.recording.steps} steps, {size:.1f} MB")
+
+
+def figures_command(
     run: tyro.conf.Positional[Path],
     out: Path | None = None,
     seed: int = 0,
@@ -294,7 +329,7 @@ def inspect_command(
 
     Args:
         run: The directory of a trained run.
-        out: Where the pictures and METHOD-inspect.json go; RUN/inspect if not given.
+        out: Where the pictures and METHOD-figures.json go; RUN/figures if not given.
         seed: Which layout and episode.
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
@@ -305,7 +340,7 @@ def inspect_command(
     _, bonus = episode.trained(config, where, seed)
     if bonus is None:
         raise UserError(f"{where.path} has no bonus (method none): choose another run.")
-    folder = out or where.path / "inspect"
+    folder = out or where.path / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     chunk, _ = episode.play(config.env, None, seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
@@ -322,7 +357,7 @@ def inspect_command(
         path = folder / f"{name}-key-twice.png"
         title = f"{name}: MNIR when the key is seen twice"
         paper_figures.draw_bars(found["key twice"], path, title)
-    write_json(folder / f"{name}-inspect.json", found)
+    write_json(folder / f"{name}-figures.json", found)
     for path in sorted(folder.glob(f"{name}-*")):
         print(path)
 

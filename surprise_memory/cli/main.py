@@ -94,6 +94,7 @@ COMMANDS: dict[str, Any] = {
     "play": commands.play_command,
     "mnir": commands.mnir_command,
     "inspect": commands.inspect_command,
+    "figures": commands.figures_command,
     "reproduce": commands.reproduce_command,
     "report": commands.report_command,
 }

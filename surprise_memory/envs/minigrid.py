@@ -11,6 +11,7 @@ from surprise_memory.envs.autoreset import AutoresetAdapter
 from surprise_memory.envs.base import (
     Array,
     Family,
+    Place,
     Step,
     VecEnv,
     envpool,
@@ -33,6 +34,8 @@ WORDS = 64  # buckets of the mission's hashed bag of words
 EVENTS = ("key in view", "carrying", "closed door in view", "open door in view", "goal in view")
 DOOR, KEY, BALL, BOX, GOAL = 4, 5, 6, 7, 8  # MiniGrid's numbers for objects
 OPEN = 0  # and for a door's state
+ACTIONS = ("turn left", "turn right", "forward", "pick up", "drop", "toggle", "done")
+TILE = 32  # pixels of a cell in EnvPool's picture
 
 
 def ids() -> list[str]:
@@ -88,6 +91,7 @@ class MiniGrid(VecEnv):
             options["render_mode"] = "rgb_array"
         self.env = envpool().make(env_id, env_type="gymnasium", **options)
         self.action_space = self.env.action_space
+        self.action_names = ACTIONS[: int(self.action_space.n)]
         self.reads_mission = env_id.startswith(MISSIONS_VARY)
         size = VIEW + 4
         if self.reads_mission:
@@ -129,6 +133,12 @@ class MiniGrid(VecEnv):
     def render(self) -> Array:
         """The first grid, drawn (H, W, 3)."""
         return np.asarray(self.env.render(env_ids=np.array([0]))[0])
+
+    def place(self) -> Place:
+        """The first agent's cell. Drawing is how EnvPool tells the size of a grid."""
+        column, row = self.adapter.info["agent_pos"][0].tolist()
+        height, width = self.render().shape[:2]
+        return Place(column, row, columns=width // TILE, rows=height // TILE)
 
 
 def bucket(word: bytes) -> int:

@@ -56,29 +56,46 @@ class KeyLog:
 def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     """The read w M, one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
 
+    The weights w are those of `read_weights`. An empty memory reads zero.
+    """
+    if read in ("cosine", "cosine-mean"):
+        k, scale = cosine_factors(k, M, used, read)
+        # Linear in k: (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
+        S = (M * scale[:, :, None]).transpose(1, 2) @ M
+        return torch.bmm(k[:, None], S).squeeze(1)
+    w = read_weights(k, M, used, read)
+    return torch.bmm(w[:, None], M).squeeze(1)
+
+
+def read_weights(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
+    """How strongly each slot is read: w (K, N) for queries k (K, d), M (K, N, d), used (K, N) bool.
+
     cosine       w(j) = k M(j)^T / (|k| |M(j)|), exactly as printed
     cosine-mean  the same divided by the number of slots in use
     softmax      w = softmax(k M^T), as in the authors' code
     ntm          w = softmax(BETA cos), as a neural Turing machine, which the paper cites
 
-    Only slots in use count. An empty memory reads zero. A zero query or slot has cosine zero, so a
-    zero query reads the mean of the slots by a softmax.
+    A slot that is not in use weighs zero. A zero query or slot has cosine zero, so a zero query
+    reads the mean of the slots by a softmax.
     """
     if read != "softmax":
-        k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
-        scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
-    if read in ("cosine", "cosine-mean"):
-        if read == "cosine-mean":
-            scale = scale / used.sum(1, keepdim=True).clamp(min=1)
-        # Linear in k: (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
-        S = (M * scale[:, :, None]).transpose(1, 2) @ M
-        return torch.bmm(k[:, None], S).squeeze(1)
+        k, scale = cosine_factors(k, M, used, read)
     score = torch.bmm(M, k[:, :, None]).squeeze(2)
+    if read in ("cosine", "cosine-mean"):
+        return score * scale
     if read == "ntm":
         score = score * (BETA * scale)
     w = score.masked_fill(~used, -torch.inf).softmax(1)
-    w = w.nan_to_num(0.0)  # a memory without slots in use
-    return torch.bmm(w[:, None], M).squeeze(1)
+    return w.nan_to_num(0.0)  # a memory without slots in use
+
+
+def cosine_factors(k: Tensor, M: Tensor, used: Tensor, read: str) -> tuple[Tensor, Tensor]:
+    """k / |k| (K, d) and 1 / |M(j)| (K, N): a score times both is a cosine. Unused slots have 0."""
+    k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
+    scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
+    if read == "cosine-mean":
+        scale = scale / used.sum(1, keepdim=True).clamp(min=1)
+    return k, scale
 
 
 class EpisodicMemory(nn.Module):
