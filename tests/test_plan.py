@@ -182,7 +182,7 @@ def test_the_total_is_every_reward_since_the_run_began(env):
         for t in range(7):
             for b in range(run.envs):
                 total += chunk.reward[t, b].item() * bool(chunk.valid[t, b])
-        row = rollout_metrics(env, chunk, None, episodes, state)
+        row = rollout_metrics(chunk, None, episodes, state)
         assert row[CUMULATIVE] == pytest.approx(total, rel=1e-12)
     if run.env == "Counter-v0":
         assert total > 0
@@ -197,13 +197,13 @@ def test_the_total_goes_on_after_a_resume_and_is_unknown_to_older_checkpoints(tm
     env, agent, bonus = build(run)
     parts = Parts(run, out, env, agent, bonus)
     assert state.task_reward_total > 0
-    again = resumed_state(saved, out, parts.env, bonus)
+    again = resumed_state(saved, parts)
     assert again.task_reward_total == state.task_reward_total
     del saved["runner"]["task_reward_total"]
-    older = resumed_state(saved, out, parts.env, bonus)
+    older = resumed_state(saved, parts)
     assert older.task_reward_total is None
     chunk, episodes = collect(env, agent, older, 4, bonus)
-    assert CUMULATIVE not in rollout_metrics(env, chunk, None, episodes, older)
+    assert CUMULATIVE not in rollout_metrics(chunk, None, episodes, older)
 
 
 def test_the_total_is_a_table_and_the_first_picture_of_that_grid_alone():
