@@ -56,10 +56,12 @@ def test_the_same_report_byte_for_byte_from_directories_from_a_file_and_from_bot
     for seed in range(3):
         run_at(root, seed)
     run_at(root, 3, "icm", done=False, config={"threads": 2})
-    run_at(root, 4, "gone", config={"threads": 2})  # no grid has it
+    run_at(root, 4, "gone", config={"threads": 2})  # no grid has it, nor the next one
+    lost = run_at(root, 5, "lost")
     before = pages(root, tmp_path / "a")
     assert len(before) == 4  # page.html, page.md, a picture and the list of pictures
     late = [root / "generators" / f"{ENV}.rnd.{seed}.{seed:08x}" for seed in (0, 2)]
+    late.append(lost)
     for path in late:
         shutil.move(path, tmp_path / path.name)
     assert len(archive_runs(root, root)) == 3
@@ -67,7 +69,7 @@ def test_the_same_report_byte_for_byte_from_directories_from_a_file_and_from_bot
     for path in late:
         shutil.move(tmp_path / path.name, path)
     assert pages(root, tmp_path / "b") == before
-    assert len(archive_runs(root, root)) == 2
+    assert len(archive_runs(root, root)) == 3
     assert sorted(p.name for p in (root / "generators").iterdir()) == [FILE]
     assert pages(root, tmp_path / "c") == before
 

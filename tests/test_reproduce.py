@@ -722,6 +722,24 @@ def test_scores_normalised_by_humans_need_every_game():
     assert rows["lwm+sm"] == ["97.0", "83.7", "97.0", "83.8"]
 
 
+def test_atari_tables_have_the_scores_that_the_paper_quotes():
+    rows = {row[0]: row for row in tables(gather_of({}))[1].rows}  # Frostbite
+    assert [
+        rows[f"{name} (prior)"][1] for name in ("emi", "ex2", "icm", "ae-sh", "lwm", "rnd")
+    ] == [
+        "7,002",
+        "3,387",
+        "4,465",
+        "5,214",
+        "8,409",
+        "2,227",
+    ]
+    assert {len(row) for row in rows.values()} == {6} and rows["emi (prior)"][2:] == [""] * 4
+    assert rows["lwm"][1:3] == ["8,598", MISSING]
+    others = tables(Study("expectation", GRIDS["expectation"], "default", "reduced", []))[0].rows
+    assert [row[0] for row in others] == GRIDS["expectation"].entry_names
+
+
 def gather_of(scores):
     """A study of table-2 with these scores of lwm+sm."""
     results = [

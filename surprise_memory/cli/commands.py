@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -325,7 +325,8 @@ def figures_command(
 ) -> None:
     """Draw the paper's figures of a trained bonus: t-SNE and variances; on DoorKey also a map.
 
-    On DoorKey there is a map of novelty, and what is paid for the key when it is seen twice.
+    On DoorKey there is a map of novelty, MNIR along the walk through all of its views, and what is
+    paid for the key when it is seen twice. With a noisy TV there are seven steps of one episode.
 
     Args:
         run: The directory of a trained run.
@@ -333,7 +334,7 @@ def figures_command(
         seed: Which layout and episode.
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
-    from surprise_memory.tools import episode, paper_figures
+    from surprise_memory.tools import episode, paper_figures, steps_figures
 
     check_episode_seed(seed)
     config, where = load(run, trust)
@@ -345,7 +346,7 @@ def figures_command(
     chunk, _ = episode.play(config.env, None, seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
     name = config.method
-    found = {}
+    found: dict[str, Any] = {}
     if paper_figures.target_of(trace) is not None:
         found["variances"] = paper_figures.variances(trace)
     paid = raw[:, 0].double().numpy()
@@ -357,6 +358,14 @@ def figures_command(
         path = folder / f"{name}-key-twice.png"
         title = f"{name}: MNIR when the key is seen twice"
         paper_figures.draw_bars(found["key twice"], path, title)
+        found["scan"] = steps_figures.scan(bonus, config.env, seed)
+        path = folder / f"{name}-scan.png"
+        steps_figures.draw_scan(found["scan"], path, f"{name}: MNIR along all views of the map")
+    if config.env.startswith("NoisyTV/"):
+        found["seven steps"] = steps_figures.seven_steps(config.env, bonus, seed)
+        path = folder / f"{name}-seven-steps.png"
+        title = f"{name}: MNIR at seven steps of one episode"
+        steps_figures.draw_seven(found["seven steps"], path, title)
     write_json(folder / f"{name}-figures.json", found)
     for path in sorted(folder.glob(f"{name}-*")):
         print(path)

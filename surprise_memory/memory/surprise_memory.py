@@ -46,6 +46,8 @@ class MemoryConfig:
     """Whether L_W may train Q and V through u^e."""
     m_trains_surprise: bool = False
     """Whether L_M trains the generator through the query, as in Algorithm 1; L_W never does."""
+    write_every: int = 1
+    """Steps between two surprises that M keeps: k lets N slots span N k steps (appendix B)."""
 
 
 class SurpriseMemory(Memory):
@@ -63,7 +65,14 @@ class SurpriseMemory(Memory):
         query = n  # width of q
         if has_m:
             self.m = EpisodicMemory(
-                n, c.slots, c.width, c.read, c.project_back, c.train_q, c.lasting
+                n,
+                c.slots,
+                c.width,
+                c.read,
+                c.project_back,
+                c.train_q,
+                c.lasting,
+                c.write_every,
             )
             query = n + self.m.out
         if has_w:

@@ -34,6 +34,8 @@ from surprise_memory.training.rundir import Locked, RunDir, flatten
 # Seconds to wait for another process in a cell's directory. Not for ever: a network disk may hold
 # the lock of a machine that is gone.
 PATIENCE = 120
+# Options that came later, and the values that change nothing. With these, a run keeps its name.
+LATER = {"bonus.memory.write_every": 1}
 BUSY = 75  # exit code of a cell's process that found another one in its directory (EX_TEMPFAIL)
 
 
@@ -108,6 +110,9 @@ def digest(run: RunConfig) -> str:
     settings = flatten(dataclasses.asdict(run))
     for name in ("threads", "save_minutes", "eval_steps", "step_seconds"):
         del settings[name]
+    for name, off in LATER.items():
+        if settings[name] == off:
+            del settings[name]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 

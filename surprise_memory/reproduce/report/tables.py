@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from surprise_memory.reproduce.grids import Entry
-from surprise_memory.reproduce.published import ATARI_MEAN_MEDIAN, GAMES, HUMAN, RANDOM, Score
+from surprise_memory.reproduce.published import (
+    ATARI_MEAN_MEDIAN,
+    GAMES,
+    HUMAN,
+    PRIOR,
+    RANDOM,
+    Score,
+)
 from surprise_memory.reproduce.report.gather import Result, Study
 from surprise_memory.tools.stats import bootstrap, cohens_d, human_normalised, iqm
 
@@ -72,7 +79,19 @@ def score_table(study: Study, env: str) -> Table:
             finished = [r for r in study.of(env, entry.name) if r.score is not None]
             row.append(", ".join(solved_at(result, enough) for result in finished))
         rows.append(row)
+    for method, score in quoted(study, env).items():
+        row = [method, printed(score)]
+        rows.append(row + [""] * (len(head) - len(row)))
     return Table(study.grid.short.get(env, env), head, rows)
+
+
+def quoted(study: Study, env: str) -> dict[str, Score]:
+    """Scores that the paper itself quotes from elsewhere, of methods that are not run here."""
+    found = {}
+    for (where, method), score in study.grid.published.items():
+        if where == env and method.endswith(PRIOR):
+            found[method] = score
+    return found
 
 
 def counterpart(entry: Entry) -> str:
