@@ -97,7 +97,7 @@ class Page:
             )
 
     def mouse(self, selector, share, to=None, down=0.5):
-        """Press in an element at shares of its width and height; release there, or dragged to `to`."""
+        """Press in an element, at shares of its width and height, and drag to `to` if given."""
         self.ask(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
         box = f"document.querySelector({selector!r}).getBoundingClientRect()"
         left, top, width, height = self.ask(f"(b => [b.x, b.y, b.width, b.height])({box})")

@@ -37,8 +37,6 @@ WIDTH = 6  # of an observation
 class Drawn(fakes.Counter):
     """Counts its steps and draws the count: a picture as grey as many steps were taken."""
 
-    metadata = {"render_modes": ["rgb_array"]}
-
     def __init__(self, render_mode=None):
         super().__init__()
         self.render_mode = render_mode
