@@ -96,12 +96,12 @@ class Page:
                 modifiers=modifiers,
             )
 
-    def mouse(self, selector, share, to=None):
-        """Press in an element at a share of its width, release there or, after a drag, at `to`."""
+    def mouse(self, selector, share, to=None, down=0.5):
+        """Press in an element, at shares of its width and height, and drag to `to` if given."""
         self.ask(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
         box = f"document.querySelector({selector!r}).getBoundingClientRect()"
         left, top, width, height = self.ask(f"(b => [b.x, b.y, b.width, b.height])({box})")
-        y = top + height / 2
+        y = top + down * height
         places = [share] if to is None else [share, to]
         where = [left + place * width for place in places]
         common = {"y": y, "button": "left", "clickCount": 1}

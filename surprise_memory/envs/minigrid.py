@@ -81,6 +81,8 @@ def events(obs: Array) -> dict[str, Array]:
 class MiniGrid(VecEnv):
     """B MiniGrid environments."""
 
+    action_names = ACTIONS
+
     def __init__(
         self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
     ) -> None:
@@ -91,7 +93,6 @@ class MiniGrid(VecEnv):
             options["render_mode"] = "rgb_array"
         self.env = envpool().make(env_id, env_type="gymnasium", **options)
         self.action_space = self.env.action_space
-        self.action_names = ACTIONS[: int(self.action_space.n)]
         self.reads_mission = env_id.startswith(MISSIONS_VARY)
         size = VIEW + 4
         if self.reads_mission:

@@ -96,7 +96,7 @@ def read_weights(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
 
 
 def cosine_factors(k: Tensor, M: Tensor, used: Tensor, read: str) -> tuple[Tensor, Tensor]:
-    """k / |k| (K, d) and 1 / |M(j)| (K, N): a score times both is a cosine. Unused slots have 0."""
+    """Return k / |k| (K, d) and 1 / |M(j)| (K, N), 0 for slots that are not in use."""
     k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
     scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
     if read == "cosine-mean":

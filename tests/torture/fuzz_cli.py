@@ -54,7 +54,8 @@ LINES = (
     ["train", TOY, "--nothing"], ["train", TOY, "--nothing", "3"], ["train", TOY, TOY],
     ["train", TOY, *TINY, "--resume"], ["train", TOY, "--method"], ["eval"], ["show"], ["play"],
     ["mnir"], ["inspect"], ["figures"], ["report", "a", "b"], ["reproduce", "nothing"],
-    ["envs", "☃"], ["envs", "a", "b"], ["methods", "x"], ["bench", "x"], ["doctor"], ["reproduce", "", "x"],
+    ["envs", "☃"], ["envs", "a", "b"], ["methods", "x"], ["bench", "x"], ["doctor"],
+    ["reproduce", "", "x"],
 )  # fmt: skip
 
 

@@ -31,13 +31,12 @@ def inspect_runs(
     if all(bonus is None for _, bonus in parts):
         paths = ", ".join(str(out.path) for _, out in runs)
         raise UserError(f"{paths} has no bonus (method none): choose another run.")
-    agent, bonus = parts[0]
-    player = f"the agent of {runs[0][1].path.name}"
     if random:
-        agent = None
-        bonus = None
-        player = RANDOM
-    played = play(first.env, agent, bonus, player, seed, longest)
+        played = play(first.env, None, None, RANDOM, seed, longest)
+    else:
+        agent, bonus = parts[0]
+        player = f"the agent of {runs[0][1].path.name}"
+        played = play(first.env, agent, bonus, player, seed, longest)
     answers = []
     for (_, out), (_, bonus) in zip(runs, parts, strict=True):
         if bonus is not None:

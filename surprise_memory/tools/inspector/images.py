@@ -28,7 +28,7 @@ class Images:
 def embed(frames: list[Array], budget: int = BUDGET) -> Images:
     """The frames (H, W, 3), at half the size, or a quarter, where the page would grow too large."""
     number: dict[bytes, int] = {}
-    different = []
+    different: list[Array] = []
     index = []
     for frame in map(as_bytes, frames):
         key = frame.tobytes()

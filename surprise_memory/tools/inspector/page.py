@@ -38,8 +38,8 @@ def page(recording: Recording, images: Images, answers: list[Answer]) -> str:
     variables = "".join(f"--{name}: {colour};" for name, colour in COLOURS.items())
     parts = {
         "STYLE": f":root {{ {variables} }}\n{asset('style.css')}",
-        "DATA": as_script(data),
         "SCRIPT": asset("script.js"),
+        "DATA": as_script(data),  # last: words of a run's may look like a place for a part
     }
     text = asset("template.html")
     for name, part in parts.items():
