@@ -55,6 +55,6 @@ for rollout in range(args.steps // (T * B)):
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
-    if rollout % 20 == 19:
+    if rollout % 10 == 9:
         mean = sum(task.return_queue) / max(1, len(task.return_queue))
         print(f"{(rollout + 1) * T * B:>9,} steps  return {mean:.1f}", flush=True)

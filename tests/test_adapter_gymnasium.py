@@ -251,7 +251,7 @@ class Tensors(gym.vector.VectorWrapper):
 
 def test_what_would_lose_or_falsify_the_bonus_is_refused():
     env = BonusVectorEnv(Silent([fakes.Counter] * B, autoreset_mode=SAME_STEP), config=SMALL)
-    with pytest.raises(UserError, match="without infos\\['final_obs'\\].*NEXT_STEP"):
+    with pytest.raises(UserError, match=r"without infos\['final_obs'\].*NEXT_STEP"):
         drive(env, 10)
     unsaid = counters()
     del unsaid.metadata["autoreset_mode"]

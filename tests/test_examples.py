@@ -65,9 +65,15 @@ def run_here(monkeypatch, capsys, script, *words):
 
 
 def test_gymnasiums_vector_loop_prints_its_returns(monkeypatch, capsys):
-    printed = run_here(monkeypatch, capsys, "gymnasium_vector.py", "--steps", "10240")
-    assert printed.startswith("   10,240 steps  return ")
+    printed = run_here(monkeypatch, capsys, "gymnasium_vector.py", "--steps", "5120")
+    assert printed.startswith("    5,120 steps  return ")
     assert float(printed.split()[-1]) > 15  # CartPole pays 1 a step; the bonus is not in it
+
+
+def test_rsl_rl_walks_with_the_bonus(monkeypatch, capsys):
+    pytest.importorskip("rsl_rl")
+    printed = run_here(monkeypatch, capsys, "rsl_rl_walk.py", "--iterations", "1")
+    assert printed.splitlines()[-1].startswith("found 0.")
 
 
 def test_a_generator_from_outside_trains_resumes_and_is_listed(tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 from surprise_memory.errors import (
     UserError,
     check_options,
+    choose,
     one_of,
     require,
     require_between,
@@ -104,3 +105,18 @@ def complete(config: BonusConfig) -> BonusConfig:
         return config
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     return kind(**values)
+
+
+def with_options(config: Any, values: Any) -> Any:
+    """A copy of a config with some options replaced, as a dictionary, nested where it nests.
+
+    >>> with_options(BonusConfig(), {"lr": 3e-4, "memory": {"slots": 64}}).memory.slots
+    64
+    """
+    require(isinstance(values, dict), "config", values, "a dictionary of options")
+    known = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    changed = {}
+    for name, value in values.items():
+        now = choose(known, name, "option")
+        changed[name] = with_options(now, value) if dataclasses.is_dataclass(now) else value
+    return dataclasses.replace(config, **changed)
