@@ -71,10 +71,25 @@ def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
     reduced, full = GRIDS[what].steps
     assert reduced < full
     steps = {"smoke": 1_024, "reduced": reduced, "full": full}
-    assert {cell.run.steps for cell in found} == {steps[budget]}
+    for cell in found:
+        own = {}
+        if budget == "reduced":
+            own = GRIDS[what].env_steps
+        assert cell.run.steps == own.get(cell.env, steps[budget])
     if budget == "full" and GRIDS[what].preset == "paper":
         assert {cell.run.preset for cell in found} == {"paper"}
         assert {cell.seed for cell in found} == set(range(5))
+
+
+def test_an_environment_may_have_steps_of_its_own_at_the_budget_reduced_alone(tmp_path):
+    def steps(budget):
+        return {cell.env: cell.run.steps for cell in cells("noise", budget, tmp_path, seeds=1)}
+
+    door_key = "NoisyTV/MiniGrid-DoorKey-8x8-v0"
+    assert steps("reduced")[door_key] == 600_000
+    assert steps("reduced")["MiniGrid-LavaCrossingS11N5-v0"] == 1_400_000
+    assert set(steps("smoke").values()) == {1_024}
+    assert set(steps("full").values()) == {5_000_000}
 
 
 def test_table_1_is_the_papers():

@@ -83,6 +83,8 @@ def cells(
             for env in grid.envs:
                 run = with_part_options(settings(env))
                 run = dataclasses.replace(run, method=entry.method, steps=steps, seed=seed)
+                if budget == "reduced" and env in grid.env_steps:
+                    run = dataclasses.replace(run, steps=grid.env_steps[env])
                 run = with_options(run, options)
                 folder = f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
                 path = root / what / folder

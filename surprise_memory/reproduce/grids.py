@@ -67,6 +67,8 @@ class Grid:
     entries: tuple[Entry, ...]
     steps: tuple[int, int]
     seeds: tuple[int, int] = (3, 5)
+    env_steps: dict[str, int] = field(default_factory=dict)
+    """Steps at the budget reduced, of environments that differ from the others."""
     preset: str = "paper"
     scale: float = 1.0
     """Returns are multiplied by this in tables."""
@@ -347,6 +349,7 @@ GRIDS: dict[str, Grid] = {
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
         (*methods("none", "rnd+sm"), DEFAULT),
         steps=(1_400_000, 5_000_000),
+        env_steps={TV_DOOR_KEY: 600_000, KEY_DOOR: 2_000_000},
         preset="default",
         scale=100,
         short=_TASKS | _WITH_TV,
@@ -357,6 +360,7 @@ GRIDS: dict[str, Grid] = {
         HELD_OUT,
         (*methods("none", "rnd+sm"), DEFAULT),
         steps=(1_400_000, 5_000_000),
+        env_steps={HELD_OUT[4]: 200_000},
         preset="default",
         scale=100,
         short=_HELD_OUT,
