@@ -76,6 +76,13 @@ def test_rsl_rl_walks_with_the_bonus(monkeypatch, capsys):
     assert printed.splitlines()[-1].startswith("found 0.")
 
 
+def test_torchrls_ppo_prints_its_returns(monkeypatch, capsys):
+    pytest.importorskip("torchrl")
+    printed = run_here(monkeypatch, capsys, "torchrl_ppo.py", "--steps", "1024")
+    assert printed.startswith("    1,024 steps  return ")
+    assert 15 < float(printed.split()[-1]) < 40  # a random policy, and no bonus in it
+
+
 def test_a_generator_from_outside_trains_resumes_and_is_listed(tmp_path):
     listed = command(tmp_path, "own_generator.py", "methods")
     names = {line.split()[0] for line in listed.splitlines() if line}
