@@ -376,7 +376,7 @@ function heading() {
   document.title = `${episode.env}: inspector`;
   const total = episode.rewards.reduce((sum, reward) => sum + reward, 0);
   const ends = { terminated: "It ended by itself.", truncated: "The time limit ended it.",
-                 cut: `It went on; only its first ${T} steps are here (--steps).` };
+                 cut: `It went on; only its first ${T} steps were recorded.` };
   let words = `One episode of ${T} steps (seed ${episode.seed}), played by ${episode.player}. ` +
     `Task return ${digits(total)}. ${ends[episode.end]}`;
   if (data.runs.length > 1) words += " All bonuses are asked about the same steps.";
