@@ -163,7 +163,9 @@ def key_maker(obs: Tensor) -> tuple[str, Callable[[Tensor], Array]]:
         return "exact", lambda vectors: _bytes_to_keys(vectors.numpy())
     mean = obs.mean(0)
     std = obs.std(0) + 1e-6
-    plane = torch.randn(obs.shape[1], SIMHASH_BITS, generator=torch.Generator().manual_seed(0))
+    plane = torch.randn(
+        obs.shape[1], SIMHASH_BITS, generator=torch.Generator().manual_seed(0), device="cpu"
+    )
 
     def simhash(vectors: Tensor) -> Array:
         signs = ((vectors - mean) / std) @ plane > 0
@@ -206,4 +208,4 @@ class NoiseSource:
         where = (self.rng.random(chunk.shape) < NOISE_SHARE) & valid
         noisy = obs.copy()
         noisy[where] = uniform_noise(obs[where], self.low, self.high, self.rng)
-        return dataclasses.replace(chunk, next_obs=torch.as_tensor(noisy)), where
+        return dataclasses.replace(chunk, next_obs=torch.as_tensor(noisy, device="cpu")), where
