@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 _setup_privateuseone_for_python_backend("far")
@@ -50,6 +49,16 @@ class FarTensor(torch.Tensor):
     def __repr__(self):
         return f"far({self.held})"
 
+    def tolist(self):
+        return self.cpu().tolist()
+
+    def __deepcopy__(self, memo):
+        copied = FarTensor(self.held.clone(), self.requires_grad)
+        if getattr(self, "_is_param", False):  # torch marks parameters of other kinds so
+            copied._is_param = True
+        memo[id(self)] = copied
+        return copied
+
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return run(function, args, kwargs or {})
@@ -59,8 +68,21 @@ def is_far(x):
     return isinstance(x, FarTensor)
 
 
+def tensors_of(x):
+    """All tensors among the arguments; lists and tuples are the only nests there."""
+    if isinstance(x, torch.Tensor):
+        return [x]
+    if isinstance(x, list | tuple):
+        return [tensor for part in x for tensor in tensors_of(part)]
+    return []
+
+
 def unwrapped(x):
-    return x.held if is_far(x) else x
+    if is_far(x):
+        return x.held
+    if isinstance(x, list | tuple):
+        return type(x)([unwrapped(part) for part in x])
+    return x
 
 
 def wrapped(x):
@@ -73,7 +95,7 @@ def wrapped(x):
 
 def run(function, args, kwargs):
     """One operation, on the device that its tensors or its `device` say."""
-    tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    tensors = tensors_of(args) + tensors_of(list(kwargs.values()))
     asked = kwargs.get("device")
     goes_far = asked is not None and torch.device(asked).type == "far"
     some_far = any(map(is_far, tensors))
@@ -91,16 +113,18 @@ def run(function, args, kwargs):
         reads.append(str(function))
     if function in INDEXES and any(x is not None and x.dtype == torch.bool for x in args[1]):
         reads.append(f"{function} by a mask")
-    found = function(*tree_map(unwrapped, args), **tree_map(unwrapped, kwargs))
+    kwargs = {name: unwrapped(value) for name, value in kwargs.items()}
+    found = function(*unwrapped(args), **kwargs)
     if function is aten._local_scalar_dense.default or (asked is not None and not goes_far):
         return found
-    return same_or_wrapped(found, args, kwargs)
+    return same_or_wrapped(found, {id(x.held): x for x in tensors})
 
 
-def same_or_wrapped(found, args, kwargs):
+def same_or_wrapped(found, known):
     """Wrap the results, but return the very tensor that was changed in place."""
-    known = {id(x.held): x for x in tree_flatten((args, kwargs))[0] if is_far(x)}
-    return tree_map(lambda x: known.get(id(x)) if id(x) in known else wrapped(x), found)
+    if isinstance(found, list | tuple):
+        return type(found)([same_or_wrapped(part, known) for part in found])
+    return known.get(id(found)) if id(found) in known else wrapped(found)
 
 
 def move(function, args, kwargs):

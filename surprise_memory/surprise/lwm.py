@@ -17,10 +17,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.linalg import cholesky, solve_triangular
+from torch.nn import functional as F
 
 from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
-from surprise_memory.nn.nets import encoder, is_image, mean_error, mlp, orthogonal, run_gru
+from surprise_memory.nn.nets import (
+    encoder,
+    gru_step,
+    is_image,
+    mean_error,
+    mlp,
+    orthogonal,
+    run_gru,
+)
 from surprise_memory.surprise.base import Inputs, Surprise
 from surprise_memory.types import Chunk
 
@@ -117,7 +126,8 @@ class LWM(Surprise):
         h = inputs.get("h")
         if h is None:
             h = self.start(len(inputs["z"])).h
-        h = self.cell(self.enter(torch.cat([inputs["z"], inputs["action"]], 1)), h)
+        x = self.enter(torch.cat([inputs["z"], inputs["action"]], 1))
+        h = gru_step(self.cell, F.linear(x, self.cell.weight_ih, self.cell.bias_ih), h)
         u: Tensor = self.predict(h) - inputs["next_z"]
         return u
 

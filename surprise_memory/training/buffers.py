@@ -34,7 +34,8 @@ class RolloutBuffer:
         tensors = {name: as_tensor(x) for name, x in row.items()}
         if not self.columns:
             for name, x in tensors.items():
-                self.columns[name] = x.new_empty((self.length, *x.shape), device=self.device)
+                shape = (self.length, *x.shape)
+                self.columns[name] = torch.empty(shape, dtype=x.dtype, device=self.device)
         if tensors.keys() != self.columns.keys():
             raise ValueError(
                 f"Row has columns {sorted(tensors)}, the rollout has {sorted(self.columns)}."
