@@ -86,6 +86,7 @@ function cursor(parent) {
 function chart(parent, title, hint, series, height = "") {
   const box = make("div", parent, "chart");
   const head = make("div", box, "head");
+  const most = make("span", head, "most");
   make("b", head, "", title);
   make("span", head, "hint", hint);
   const row = make("div", box, "row");
@@ -104,7 +105,7 @@ function chart(parent, title, hint, series, height = "") {
       ` style="stroke:${one.colour};--under:${under}"/>`;
   }
   plot.innerHTML = timeline(paths);
-  make("span", plot, "most", `up to ${digits(high)}`);
+  most.textContent = `up to ${digits(high)}`;
   cursor(plot);
   scrub(plot);
   for (const one of series) key(keys, plot, one, y);
