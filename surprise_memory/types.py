@@ -77,7 +77,10 @@ class Chunk:
         """The same on a device; columns that are there already are not copied."""
         columns = {name: column.to(device) for name, column in self.columns().items()}
         extras = {name: column.to(device) for name, column in self.extras.items()}
-        return Chunk(**columns, extras=extras)
+        after = None
+        if self.after is not None:
+            after = self.after.to(device)
+        return Chunk(**columns, extras=extras, after=after)
 
     def blanked(self) -> "Chunk":
         """The same with zeros in the rows that never happened, which may hold NaN."""

@@ -143,7 +143,7 @@ def collect(
             episodes.append((state.returns[b].item(), int(state.lengths[b].item())))
         state.returns[done] = 0.0
         state.lengths[done] = 0.0
-    chunk = buffer.chunk(after=state.obs)
+    chunk = buffer.chunk(after=state.obs.to(agent.device))
     if state.task_reward_total is not None:
-        state.task_reward_total += chunk.reward[chunk.valid].double().sum().item()
+        state.task_reward_total += chunk.reward[chunk.valid].cpu().double().sum().item()
     return chunk, episodes

@@ -77,7 +77,7 @@ def recall_of(bonus: Trainer, trace: Trace) -> Recall | None:
         return None
     read = memory.m.read
     steps = len(trace.u)
-    M, used = trace.log.windows(torch.arange(steps))
+    M, used = trace.log.windows(torch.arange(steps, device=trace.u.device))
     k = trace.u[:, 0] @ memory.m.Q
     w = read_weights(k, M, used, read)  # (T, N), newest last
     filled = used.sum(1).tolist()
