@@ -19,12 +19,14 @@ class Entry(NamedTuple):
 
 
 def _ppo(env: Any, run: Any, intrinsic: bool) -> PPO:
-    return PPO(env.obs_shape, env.action_space, run.ppo, intrinsic, run.seed, run.device)
+    where = {"device": run.device, "precision": run.precision}
+    return PPO(env.obs_shape, env.action_space, run.ppo, intrinsic, run.seed, **where)
 
 
 def _dqn(env: Any, run: Any, intrinsic: bool) -> DQN:
     frame = env.newest_channels
-    return DQN(env.obs_shape, env.action_space, env.num_envs, run.dqn, run.seed, frame, run.device)
+    where = {"device": run.device, "precision": run.precision}
+    return DQN(env.obs_shape, env.action_space, env.num_envs, run.dqn, run.seed, frame, **where)
 
 
 def _uniform(env: Any, run: Any, intrinsic: bool) -> Uniform:

@@ -23,7 +23,7 @@ from surprise_memory.agents.td import burn_in_state, priorities, td_errors
 from surprise_memory.bonus import Carry, ReplayTrainer
 from surprise_memory.errors import UserError
 from surprise_memory.nn.devices import HOST, built_on_host, pick_device
-from surprise_memory.nn.nets import is_image
+from surprise_memory.nn.nets import is_image, set_precision
 from surprise_memory.types import Chunk, moved
 
 SMALL = 1e9  # bytes; a smaller replay is saved with the last checkpoint
@@ -45,6 +45,7 @@ class DQN(Agent):
         seed: int,
         frame: int,
         device: str | torch.device = "cpu",
+        precision: str = "float32",
     ) -> None:
         """`frame` is how many channels of an image are its newest frame; only these are used."""
         c = config
@@ -62,6 +63,7 @@ class DQN(Agent):
             shape = (frame, *obs_shape[1:])
         with built_on_host(seed):
             self.net = QNet(shape, int(action_space.n), c.hidden)
+        set_precision(self.net, precision)
         self.net.to(self.device)
         self.target = copy.deepcopy(self.net).requires_grad_(False)
         self.rng = torch.Generator().manual_seed(seed)

@@ -12,7 +12,7 @@ from surprise_memory.agents.base import Agent, Mode, State
 from surprise_memory.agents.ppo_config import PPOConfig, check_ppo
 from surprise_memory.errors import UserError
 from surprise_memory.nn.devices import built_on_host, pick_device, shuffled
-from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal
+from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, set_precision
 from surprise_memory.nn.returns import gae
 from surprise_memory.types import Chunk
 
@@ -82,6 +82,7 @@ class PPO(Agent):
         intrinsic: bool,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        precision: str = "float32",
     ) -> None:
         check_ppo(config, intrinsic)
         self.device = pick_device(device)
@@ -89,6 +90,7 @@ class PPO(Agent):
         self.intrinsic = intrinsic
         with built_on_host(seed):
             self.policy = Policy(obs_shape, action_space, config.hidden)
+        set_precision(self.policy, precision)
         self.policy.to(self.device)
         self.rng = torch.Generator().manual_seed(seed)
         self.optimiser = torch.optim.Adam(

@@ -22,7 +22,8 @@ class Bonus(RolloutTrainer):
 
     `method` is generator[+memory][+stage], such as 'rnd+sm'. Observations are vectors (k,) or
     images (C, H, W). `action_space` is that of one environment; parts that model actions need it.
-    `device` is where it computes and where its rewards are; steps may come from any.
+    `device` is where it computes and where its rewards are; steps may come from any. `precision`
+    bf16 lets its networks multiply in bfloat16.
 
     >>> import torch
     >>> from surprise_memory import Bonus
@@ -45,8 +46,9 @@ class Bonus(RolloutTrainer):
         seed: int = 0,
         action_space: Space[Any] | None = None,
         device: str | torch.device = "cpu",
+        precision: str = "float32",
     ) -> None:
-        super().__init__(method, obs_shape, num_envs, config, seed, action_space, device)
+        super().__init__(method, obs_shape, num_envs, config, seed, action_space, device, precision)
         first = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self.steps = StepBuffer(first, self.start())
 

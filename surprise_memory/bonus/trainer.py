@@ -21,6 +21,7 @@ from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.errors import UserError
 from surprise_memory.nn.devices import pick_device
+from surprise_memory.nn.nets import set_precision
 from surprise_memory.types import Chunk
 
 
@@ -38,6 +39,7 @@ class Trainer(nn.Module):
         seed: int = 0,
         action_space: Space[Any] | None = None,
         device: str | torch.device = "cpu",
+        precision: str = "float32",
     ) -> None:
         super().__init__()
         place = pick_device(device)
@@ -45,6 +47,7 @@ class Trainer(nn.Module):
         self.method = method
         self.num_envs = num_envs
         self.model = BonusModel(method, shape, config or BonusConfig(), action_space, seed)
+        set_precision(self.model, precision)
         self.model.to(place)
         self.door = Door(num_envs, shape, self.model.actions)
         self.scaler = self.make_scaler().to(place)

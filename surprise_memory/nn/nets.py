@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from surprise_memory.errors import UserError
+from surprise_memory.errors import UserError, one_of
 
 SMALLEST = 7  # pixels that two 3x3 convolutions, one of stride 2, leave something of
+PRECISIONS = ("float32", "bf16")
 LOSSES = ("norm", "squared")  # of an error vector: as the paper prints it, or squared
 PIECE = 4096  # rows that a network is shown at once
 Activation = Callable[[], nn.Module]
@@ -23,12 +24,46 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float = 2**0.5) -> nn.Linear 
     return layer
 
 
-def mlp(sizes: Sequence[int], activation: Activation, gain: float = 2**0.5) -> nn.Sequential:
+class Net(nn.Sequential):
+    """Layers, one after the other; `set_precision` lets all but the last multiply in bfloat16.
+
+    The last stays in float32: a surprise is a small difference of its outputs.
+    """
+
+    dtype: torch.dtype | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(K, ...) to float32."""
+        if self.dtype is None:
+            out: Tensor = super().forward(x)
+            return out
+        *hidden, last = self
+        with torch.autocast(x.device.type, self.dtype):
+            for layer in hidden:
+                x = layer(x)
+        out = last(x.float())
+        return out
+
+
+def set_precision(module: nn.Module, precision: str) -> None:
+    """Choose what the networks in a module multiply in: float32 or bf16.
+
+    Weights, statistics, losses, the memories M and W and recurrent states stay in float32.
+    """
+    one_of(precision, PRECISIONS, "precision")
+    if precision == "float32":
+        return
+    for net in module.modules():
+        if isinstance(net, Net):
+            net.dtype = torch.bfloat16
+
+
+def mlp(sizes: Sequence[int], activation: Activation, gain: float = 2**0.5) -> Net:
     """Linear layers with an activation between them; the output is linear."""
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise(sizes):
         layers += [orthogonal(nn.Linear(width_in, width_out), gain), activation()]
-    return nn.Sequential(*layers[:-1])
+    return Net(*layers[:-1])
 
 
 class Scale(nn.Module):
@@ -39,7 +74,7 @@ class Scale(nn.Module):
         return image.float() / 255 if image.dtype == torch.uint8 else image
 
 
-def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, int]:
+def conv(shape: Sequence[int], activation: Activation) -> tuple[Net, int]:
     """Convolutions for (C, H, W) images; returns (net, width of its output).
 
     Nature-DQN's from 36 pixels on, two 3x3 ones for smaller images.
@@ -57,7 +92,7 @@ def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, i
     for out, kernel, stride in plan:
         layers += [orthogonal(nn.Conv2d(channels, out, kernel, stride)), activation()]
         channels = out
-    net = nn.Sequential(*layers, nn.Flatten())
+    net = Net(*layers, nn.Flatten())
     with torch.no_grad():
         return net, int(net(torch.zeros(1, *shape, device="cpu")).shape[1])
 

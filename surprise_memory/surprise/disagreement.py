@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
-from surprise_memory.nn.nets import encoder, freeze
+from surprise_memory.nn.nets import Net, encoder, freeze
 from surprise_memory.surprise.base import Inputs, Surprise
 
 
@@ -51,7 +51,7 @@ class Disagreement(Surprise):
         self.n = K * m
         self.config = config
         self.phi = freeze(encoder(shape, [h], m, nn.ReLU))
-        self.models = nn.Sequential(
+        self.models = Net(
             EnsembleLinear(K, m + actions.width, h),
             nn.LeakyReLU(),
             EnsembleLinear(K, h, h),

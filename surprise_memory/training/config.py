@@ -12,6 +12,7 @@ from surprise_memory.bonus import BonusConfig
 from surprise_memory.bonus.config import complete, config_type
 from surprise_memory.bonus.methods import DEFAULT_METHOD, backbone, check_method
 from surprise_memory.errors import UserError, check_options, one_of, require, require_between
+from surprise_memory.nn.nets import PRECISIONS
 from surprise_memory.training.seeds import check_seed
 
 Config = TypeVar("Config")
@@ -53,6 +54,10 @@ class RunConfig:
     """Threads of torch; several runs at once use cores better than several threads."""
     device: str = "cpu"
     """Where networks compute: cpu, cuda, cuda:1, mps, or auto (cuda if there is one, else cpu)."""
+    precision: str = "float32"
+    """What the networks' hidden layers multiply in: float32, or bf16, which images gain from."""
+    compile: bool = False
+    """Compile the losses of PPO and of the bonus: minutes at the start, less for each update."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dqn: DQNConfig = field(default_factory=DQNConfig)
     bonus: BonusConfig = field(default_factory=BonusConfig)
@@ -73,6 +78,7 @@ class RunConfig:
         one_of(self.preset, PRESET_NAMES, "preset")
         check_method(self.method)
         one_of(self.agent, ("auto", *AGENTS), "agent")
+        one_of(self.precision, PRECISIONS, "precision")
 
     @property
     def backbone(self) -> str:

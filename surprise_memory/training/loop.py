@@ -20,6 +20,7 @@ from surprise_memory.training.checkpoint import (
     save_checkpoint,
 )
 from surprise_memory.training.collect import Episode, RunnerState, collect
+from surprise_memory.training.compiled import compile_losses
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.evaluate import evaluate, summary
 from surprise_memory.training.metrics import check_losses, rollout_metrics
@@ -47,7 +48,14 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
     bonus = None
     if run.method != "none":
         bonus = agent.trainer(
-            run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space, run.device
+            run.method,
+            env.obs_shape,
+            run.envs,
+            run.bonus,
+            run.seed,
+            env.action_space,
+            device=run.device,
+            precision=run.precision,
         )
     return env, agent, bonus
 
@@ -64,6 +72,8 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
         if out.checkpoint.exists():
             saved = read_checkpoint(out)
         env, agent, bonus = build(run, resumed_at(saved))
+        if run.compile:
+            compile_losses(agent, bonus)
         parts = Parts(run, out, env, agent, bonus)
         state = start(parts, saved, stop)
         del saved  # the parts have copies
