@@ -150,6 +150,9 @@ def test_the_plan_says_what_is_cut_and_what_is_not_equal():
     assert lines[0] == "  none: no warm-up, learning from 2,007,040 steps"
     assert lines[1].startswith("  rnd, rnd+sm, icm, icm+sm, ngu, ngu+sm, ae, ae+sm: warm-up 5")
     assert "40,960 steps more than others (2.0%)" in lines[2]
+    lines = learning_lines(cells("no-task-reward", "reduced", Path("x"), 1))
+    assert lines[0] == "  random: no warm-up, 204,800 steps that nobody learns from"
+    assert len(lines) == 2  # and those that learn are equal
     assert len(learning_lines(cells("ablation-size", "reduced", Path("x"), 1))) == 1
 
 

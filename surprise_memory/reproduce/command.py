@@ -78,7 +78,7 @@ def learning_lines(todo: list[Cell]) -> list[str]:
     for cell in todo:
         entries.setdefault(describe_plan(cell.run), {})[cell.entry] = None
     lines = [f"  {', '.join(names)}: {plan}" for plan, names in entries.items()]
-    learnt = {learning_steps(cell.run) for cell in todo}
+    learnt = {learning_steps(cell.run) for cell in todo if cell.run.backbone != "random"}
     if len(learnt) > 1:
         least, most = min(learnt), max(learnt)
         lines.append(

@@ -61,7 +61,7 @@ def describe_plan(run: RunConfig) -> str:
     """The warm-up, its share of the steps, and what is left to learn from; for people."""
     learning = f"learning from {learning_steps(run):,} steps"
     if run.backbone == "random":
-        learning = f"{learning_steps(run):,} steps after it"
+        learning = f"{learning_steps(run):,} steps that nobody learns from"
     warmup = warmup_rollouts(run)
     if not warmup:
         return f"no warm-up, {learning}"
