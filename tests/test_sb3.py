@@ -316,8 +316,8 @@ def test_of_dict_observations_the_bonus_sees_the_chosen_key(key):
 
 
 def test_a_key_that_is_not_there_is_refused():
-    with pytest.raises(UserError, match=r"Unknown key 'tabl'\. Did you mean 'table'"):
-        SurpriseVecEnv(DummyVecEnv([Many]), key="tabl")
+    with pytest.raises(UserError, match=r"Unknown key 'tables'\. Did you mean 'table'"):
+        SurpriseVecEnv(DummyVecEnv([Many]), key="tables")
     with pytest.raises(UserError, match="chooses an entry of Dict observations"):
         SurpriseVecEnv(make_vec_env("CartPole-v1", 1), key="table")
 
