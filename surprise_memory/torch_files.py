@@ -10,6 +10,7 @@ import torch
 
 from surprise_memory.errors import UserError
 from surprise_memory.files import write_atomically
+from surprise_memory.types import moved
 
 MARK = b"surprise-memory sha256:"  # goes before the checksum, at the end of a file
 END = len(MARK) + hashlib.sha256().digest_size
@@ -47,7 +48,7 @@ class HashingFile:
 
 
 def save(content: Any, path: Path, previous: Path | None = None) -> None:
-    """Write tensors and plain values in containers, whole or not at all.
+    """Write tensors and plain values in containers, whole or not at all; no file knows a device.
 
     What `path` held before is kept as `previous`, if that is given.
     """
@@ -55,7 +56,7 @@ def save(content: Any, path: Path, previous: Path | None = None) -> None:
     def write(file: BinaryIO) -> None:
         hashing = HashingFile(file)
         try:
-            torch.save(content, hashing)  # type: ignore[arg-type]  # it only writes and flushes
+            torch.save(moved(content, "cpu"), hashing)  # type: ignore[arg-type]  # it only writes and flushes
         except RuntimeError:
             if hashing.error is not None:  # torch would hide why it could not write
                 raise hashing.error from None
@@ -66,11 +67,14 @@ def save(content: Any, path: Path, previous: Path | None = None) -> None:
 
 
 def load(path: Path) -> Any:
-    """What `save` wrote; no code in it is run. Raises Damaged if a single bit differs."""
+    """What `save` wrote, on the host; no code in it is run.
+
+    Raises Damaged if a single bit differs.
+    """
     try:
         with open(path, "rb") as file:
             verify(file, path)
-            return torch.load(file, weights_only=True)
+            return torch.load(file, weights_only=True, map_location="cpu")
     except UserError:
         raise
     except UNREADABLE as error:

@@ -11,6 +11,7 @@ Rows with `valid[t] = False` never happened (a vector environment's automatic re
 only between episodes, and they reach no loss, no statistic and no memory.
 """
 
+import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor
 
 from surprise_memory.errors import UserError
+
+NO_COLUMNS = ("extras", "after")  # fields of a chunk that are not (T, B, ...)
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class Chunk:
     first: Tensor  # (T, B) bool
     valid: Tensor  # (T, B) bool
     extras: dict[str, Tensor]  # each (T, B, ...)
+    # (B, *obs), what is acted on next: not next_obs[-1] where the last row ends an episode and the
+    # environment has begun another. None where nobody told.
+    after: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name, column in self.columns().items():
@@ -65,7 +71,13 @@ class Chunk:
 
     def columns(self) -> dict[str, Tensor]:
         """The fixed columns by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extras"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NO_COLUMNS}
+
+    def to(self, device: torch.device) -> "Chunk":
+        """The same on a device; columns that are there already are not copied."""
+        columns = {name: column.to(device) for name, column in self.columns().items()}
+        extras = {name: column.to(device) for name, column in self.extras.items()}
+        return Chunk(**columns, extras=extras)
 
     def blanked(self) -> "Chunk":
         """The same with zeros in the rows that never happened, which may hold NaN."""
@@ -102,6 +114,23 @@ def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Ten
         before[t] = torch.where(first[t], 0, age)
         age = torch.where(valid[t], before[t] + 1, 0)
     return before, age
+
+
+def moved(content: Any, device: torch.device | str) -> Any:
+    """Tensors in nested containers and dataclasses, on a device; everything else as it is."""
+    if isinstance(content, Tensor):
+        return content.to(device)
+    if isinstance(content, dict):
+        found = copy.copy(content)  # of its own kind: a state_dict has a version
+        for name, value in content.items():
+            found[name] = moved(value, device)
+        return found
+    if isinstance(content, list | tuple):
+        return type(content)([moved(value, device) for value in content])
+    if is_dataclass(content) and not isinstance(content, type):
+        values = {f.name: moved(getattr(content, f.name), device) for f in fields(content)}
+        return replace(content, **values)
+    return content
 
 
 def rebuild(empty: Any, saved: Any) -> Any:

@@ -752,6 +752,9 @@ def test_only_what_exceeds_the_expectation_is_paid():
             -1000
         )  # nothing is expected: everything is paid, and 1000 more
     assert (bonus(chunk, bonus.start())[0][chunk.valid] > 500).all()
+    with torch.no_grad():  # far more is expected: nothing is paid, and nothing is taken away
+        bonus.model.stages["expect"].net[-1].bias.fill_(1000)
+    assert not bonus(chunk, bonus.start())[0].any()
 
 
 def test_an_action_whose_outcome_is_always_new_is_soon_no_news():

@@ -157,14 +157,21 @@ def test_a_run_plays_only_what_it_can_see(capsys, runs, tmp_path):
 def test_a_damaged_config_is_named(capsys, runs, tmp_path, content):
     run = shutil.copytree(runs / TOY, tmp_path / "run")
     (run / "config.json").write_text(content)
-    for words in (["eval"], ["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+    for words in (["eval"], ["show"], ["inspect"], ["figures"], ["mnir"], ["play", TOY, "--run"]):
         assert "config.json" in refused(capsys, *words, run)
 
 
 def test_a_run_that_is_none_is_one_sentence(capsys, tmp_path):
     (tmp_path / "file").write_text("no run")
     for place in (tmp_path, tmp_path / "file", tmp_path / "missing"):
-        for words in (["eval"], ["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+        for words in (
+            ["eval"],
+            ["show"],
+            ["inspect"],
+            ["figures"],
+            ["mnir"],
+            ["play", TOY, "--run"],
+        ):
             assert f"{place} is not a run directory" in refused(capsys, *words, place)
         assert "holds no runs" in refused(capsys, "report", place)
 
@@ -172,12 +179,12 @@ def test_a_run_that_is_none_is_one_sentence(capsys, tmp_path):
 def test_a_run_without_a_checkpoint(capsys, runs, tmp_path):
     run = shutil.copytree(runs / TOY, tmp_path / "run")
     (run / "checkpoint.pt").unlink()
-    for words in (["eval"], ["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+    for words in (["eval"], ["show"], ["inspect"], ["figures"], ["mnir"], ["play", TOY, "--run"]):
         assert "has no checkpoint.pt" in refused(capsys, *words, run)
 
 
 def test_seeds_of_episodes_have_a_range(capsys, runs):
-    for words in (["show"], ["inspect"], ["mnir"], ["play", TOY, "--run"]):
+    for words in (["show"], ["inspect"], ["figures"], ["mnir"], ["play", TOY, "--run"]):
         for seed in (-1, 2**31):
             assert f"seed = {seed}" in refused(capsys, *words, runs / TOY, "--seed", seed)
 
@@ -187,6 +194,7 @@ def test_what_cannot_be_written_is_one_sentence(capsys, runs, tmp_path):
     inside = tmp_path / "file" / "x"
     small = ["--preset", "debug", "--seeds", 1, "--rollouts", 2]
     assert "Not a directory" in refused(capsys, "doctor", TOY, *small, "--out", inside)
-    assert "Not a directory" in refused(capsys, "inspect", runs / TOY, "--out", inside)
+    assert str(tmp_path / "file") in refused(capsys, "inspect", runs / TOY, "--out", inside)
+    assert "Not a directory" in refused(capsys, "figures", runs / TOY, "--out", inside)
     video = ["play", TOY, "--steps", 3, "--out", tmp_path / "file" / "x.gif"]
     assert str(tmp_path / "file") in refused(capsys, *video)

@@ -81,7 +81,13 @@ def test_deep_options_of_a_wrong_type():
         from_dict(RunConfig, values)
 
 
-@pytest.mark.parametrize("line", ["{torn", "5", "null", '{"loss": 1}', "\x00\x00", "\udcff"])
+ROWS_NO_MORE = (
+    "{torn", "5", "null", '{"loss": 1}', "\x00\x00", "\udcff", '{"step": NaN}', '{"step": true}',
+    '{"step": 9999, "loss": "x"}', '{"step": 9999, "loss": null}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ROWS_NO_MORE)
 def test_a_damaged_line_of_metrics_is_named_and_the_last_one_skipped(capsys, run_dir, line):
     out = RunDir(run_dir)
     whole = out.metrics.read_bytes()
@@ -97,6 +103,22 @@ def test_a_damaged_line_of_metrics_is_named_and_the_last_one_skipped(capsys, run
     words = ["train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"]
     assert "metrics.jsonl is damaged at line 2" in refused(capsys, *words)
     assert out.metrics.read_bytes().startswith(first)
+
+
+@pytest.mark.parametrize("left", [b"", b"\x00" * 300])
+def test_show_says_that_rows_are_lost(run_dir, left):
+    """A page that never reached the disk looks like a last row that was cut off."""
+    (run_dir / "metrics.jsonl").write_bytes(left)
+    with pytest.warns(UserWarning, match="ends at step 0, .* the curves are cut"):
+        assert main(["show", str(run_dir)]) == 0
+
+
+def test_rows_of_metrics_whose_steps_do_not_grow(run_dir):
+    out = RunDir(run_dir)
+    out.log(next(out.rows()))
+    number = out.metrics.read_bytes().count(b"\n")
+    with pytest.raises(UserError, match=f"damaged at line {number}"):
+        list(out.rows())
 
 
 @pytest.mark.parametrize("key", ["agent", "runner", "env", "warmup", "method"])
@@ -327,6 +349,7 @@ def test_a_run_from_elsewhere_imports_no_module_unless_it_is_trusted(
         ["play", TOY, "--run", str(run_dir)],
         ["mnir", str(run_dir)],
         ["inspect", str(run_dir)],
+        ["figures", str(run_dir)],
     ):
         said = refused(capsys, *command)
         assert "imports the Python module 'payload'" in said and "--trust" in said

@@ -147,3 +147,20 @@ def test_an_environment_that_hangs_in_this_process_is_stopped():
     with pytest.raises(UserError, match="CartPole-v1 has not answered"):
         env.step(np.zeros(2, int))
     env.close()
+
+
+class NoWayOut(fakes.Counter):
+    """An environment that cannot be closed."""
+
+    def close(self):
+        raise RuntimeError("no way out")
+
+
+gym.register("NoWayOut-v0", NoWayOut, disable_env_checker=True)
+
+
+def test_an_environment_that_cannot_be_closed_is_warned_of_and_the_run_ends_well(tmp_path):
+    words = ["train", "NoWayOut-v0", *DEBUG, "--run-dir", str(tmp_path / "run")]
+    with pytest.warns(UserWarning, match="NoWayOut-v0 could not be closed: no way out"):
+        assert main(words) == 0
+    assert (tmp_path / "run" / "DONE").exists()

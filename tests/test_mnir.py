@@ -156,3 +156,22 @@ def test_a_bar_is_the_mean_over_the_runs_that_met_the_event():
     assert [label.get_text() for label in axis.get_xticklabels()] == ["noise", "key"]
     dots = sorted(y for line in axis.lines for y in line.get_ydata() if line.get_marker() == ".")
     assert dots == [-1.0, 1.0, 2.0, 3.0]
+
+
+def test_the_first_visit_of_a_room_is_told_from_later_ones():
+    """Two episodes. The first comes back to room 0, the second does not."""
+    rooms = np.array([[0, 0], [0, 0], [1, 1], [0, 1], [1, 1], [0, 1]])
+    rewards = np.array([[4.0, 1.0], [2.0, 2.0], [9.0, 3.0], [1.0, 4.0], [7.0, 5.0], [1.0, 6.0]])
+    counted = np.ones_like(rooms, bool)
+    events = [
+        {f"room {k}": rooms[:4] == k for k in (0, 1)},
+        {f"room {k}": rooms[4:] == k for k in (0, 1)},
+    ]
+    found = mnir.by_event(rewards, counted, events)
+    z = (rewards[:, 0] - 4) / rewards[:, 0].std()
+    assert found["room 0, first visit"] == pytest.approx(z[[0, 1]].mean())
+    assert found["room 0, later visits"] == pytest.approx(z[[3, 5]].mean())
+    assert found["room 1, first visit"] == pytest.approx(z[2])
+    assert found["room 1, later visits"] == pytest.approx(z[4])
+    counted[3:] = False  # the episode is over before it comes back
+    assert set(mnir.by_event(rewards, counted, events)) == {"room 0", "room 1"}

@@ -156,7 +156,7 @@ def test_sizes_are_refused_before_memory_is_asked_for(name, value):
 
 
 def test_too_little_memory_is_one_sentence(capsys, tmp_path):
-    words = ["--preset", "debug", "--rollout", "1000000", "--envs", "65536"]
+    words = ["--preset", "debug", "--rollout", "1000000", "--envs", "65536", "--steps", "200000M"]
     assert main(["train", TOY, *words, "--run-dir", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith("surprise-memory: Not enough memory") and "\n" not in said

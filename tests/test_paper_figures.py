@@ -13,6 +13,7 @@ from surprise_memory.envs import make_vec
 from surprise_memory.envs.minigrid import events
 from surprise_memory.errors import UserError
 from surprise_memory.tools import paper_figures as figures
+from surprise_memory.tools import steps_figures
 
 DOOR = "MiniGrid-DoorKey-6x6-v0"
 
@@ -94,12 +95,12 @@ def test_the_command_draws_and_refuses(tmp_path, capsys, method):
     small = ["--preset", "debug", "--steps", "256", "--eval-episodes", "0"]
     run = tmp_path / "run"
     assert main(["train", DOOR, "--method", method, *small, "--run-dir", str(run)]) == 0
-    assert main(["inspect", str(run)]) == 0
-    folder = run / "inspect"
+    assert main(["figures", str(run)]) == 0
+    folder = run / "figures"
     assert {p.name for p in folder.glob("*.png")} == {
-        f"{method}-{x}.png" for x in ("map", "tsne", "key-twice")
+        f"{method}-{x}.png" for x in ("map", "tsne", "key-twice", "scan")
     }
-    found = json.loads((folder / f"{method}-inspect.json").read_text())
+    found = json.loads((folder / f"{method}-figures.json").read_text())
     assert ("variances" in found) == (method != "icm") and set(found["key twice"]) == set(
         found["key twice"]
     )
@@ -108,8 +109,58 @@ def test_the_command_draws_and_refuses(tmp_path, capsys, method):
             main(["train", DOOR, "--method", "none", *small, "--run-dir", str(tmp_path / "none")])
             == 0
         )
-        assert main(["inspect", str(tmp_path / "none")]) == 2
+        assert main(["figures", str(tmp_path / "none")]) == 2
         assert "no bonus" in capsys.readouterr().err
+
+
+def test_the_scan_says_what_is_paid_and_seen_in_each_view():
+    values = steps_figures.scan(Sees(True), DOOR, 0)
+    seen = np.flatnonzero(events(figures.Views(DOOR, 0).obs)["key in view"])
+    assert values["key in view"] == seen.tolist()
+    paid = np.array(values["bonus"])
+    assert set(np.flatnonzero(paid > 0)) == set(seen)
+    assert paid.mean() == pytest.approx(0) and paid.std() == pytest.approx(1)
+
+
+def test_seven_steps_are_two_of_noise_three_of_walls_and_two_of_the_rarest_event():
+    def mask(*steps):
+        return np.isin(np.arange(20), steps)
+
+    noise, door, key = mask(1, 4, 5, 9), mask(2, 3, 6), mask(7, 8)
+    shown = {"noise": noise, "door": door, "key": key, "goal": mask(10)}
+    shown["walls only"] = ~np.any(list(shown.values()), axis=0)
+    want = {1: "noise", 9: "noise", 0: "walls only", 14: "walls only", 19: "walls only"}
+    assert steps_figures.choose_seven(shown) == want | {7: "key", 8: "key"}
+    assert steps_figures.choose_seven(shown | {"noise": mask(1)}) == {}
+    assert steps_figures.choose_seven({"noise": noise, "walls only": ~noise}) == {}
+
+
+def test_seven_steps_of_one_episode(tmp_path):
+    class Watches:
+        """Pays 1 for noise, and the norm is 2 where a key is in view."""
+
+        def start(self, num_envs):
+            return None
+
+        def __call__(self, chunk, carry):
+            self.chunk = chunk
+            paid = (chunk.action == env.tv_action).float()
+            shown = events(chunk.next_obs.flatten(0, 1).numpy())["key in view"]
+            norm = 2.0 * torch.as_tensor(shown).reshape(chunk.shape)
+            return paid, trace_of(norm[..., None], {}), carry
+
+    env = make_vec(f"NoisyTV/{DOOR}", 1, 0)
+    values = steps_figures.seven_steps(f"NoisyTV/{DOOR}", Watches(), 0)
+    assert [kind for kind in values["kind"] if kind in ("noise", "walls only")] == (
+        ["noise"] * 2 + ["walls only"] * 3
+    )
+    assert len(set(values["step"])) == 7
+    bonus = np.array(values["bonus"])
+    assert (bonus[:2] > 0).all() and (bonus[2:] < 0).all() and len(set(bonus[:2])) == 1
+    steps_figures.draw_seven(values, tmp_path / "seven.png", "x")
+    assert (tmp_path / "seven.png").exists()
+    with pytest.raises(UserError, match="noisy TV"):
+        steps_figures.seven_steps(DOOR, Watches(), 0)
 
 
 def test_asking_for_pictures_changes_nothing(tmp_path):

@@ -41,11 +41,13 @@ class Paper:
         loss="norm",
         attach_read=True,
         m_trains_surprise=False,
+        write_every=1,
         **_,
     ):
+        self.every, self.ages = write_every, [0] * B
         self.has_m, self.has_w = memory in ("m", "sm"), memory in ("w", "sm")
         self.read_as, self.loss, self.m_trains = read, loss, m_trains_surprise
-        self.attach = attach_read and not m_trains_surprise
+        self.attach = attach_read
 
     def perceptron(self, weights, name, x):
         layers = [weights[f"surprise.{name}.{i}.weight"] for i in (0, 2, 4)]
@@ -126,10 +128,12 @@ def env_step(paper, weights, states, plan, memories):
             M = list(memories[b])
             u, q, v = paper.step(weights, states[t, b], M)
             seen[t, b] = u, q, v, M
-            if paper.has_m:
+            if paper.has_m and paper.ages[b] % paper.every == 0:
                 memories[b] = [*M, u @ weights["memory.m.Q"]][-N:]
+            paper.ages[b] += 1
             if letter == "e":
                 memories[b] = []
+                paper.ages[b] = 0
     return seen
 
 
@@ -229,6 +233,10 @@ SETTINGS = [
     for read in (READS if "m" in memory else READS[:1])
     for bias in ((True, False) if memory in ("sm", "w") else (True,))
 ]
+SETTINGS += [
+    dict(memory="sm", read="ntm", w_bias=True, write_every=2),
+    dict(memory="m", read="cosine", w_bias=True, write_every=3),
+]
 SWITCHES = [
     dict(attach_read=False),
     dict(train_q=False),
@@ -265,6 +273,16 @@ def test_the_rollout_above_reads_empty_partial_full_and_wrapped_memories():
     assert sizes == {0, 1, 2, 3, 4}
     assert max(np.abs(q[:n]).max() for _, q, _, _ in seen.values()) > 0.1  # the read-out matters
     assert trace.log.filled[5, 1] == N  # five steps of this rollout and three of the one before
+
+
+@pytest.mark.parametrize(("every", "slots"), [(2, 4), (3, 3), (20, 1)])
+def test_with_uniform_writing_n_slots_span_more_steps(every, slots):
+    """Of eight steps in a row, every second or third is kept, and always the first."""
+    _, _, _, _, trace, seen, _ = world("sm", write_every=every)
+    t, b = 5, 1  # the last of eight steps: three of them in the rollout before
+    M, used = trace.log.windows(torch.tensor([t * B + b]))
+    assert used.sum() == slots == len(seen[t, b][3])
+    np.testing.assert_allclose(M[0][used[0]], seen[t, b][3], rtol=1e-12)
 
 
 def test_read_out_stays_in_key_space_without_v():
@@ -330,7 +348,11 @@ def test_m_coef_weighs_l_m_alone():
         ("sm", {"attach_read": False}, {"surprise": {"P"}, "m": {"Q", "V"}, "w": {"W"}}),
         ("sm", {"train_q": False}, {"surprise": {"P"}, "m": {"V"}, "w": {"V", "W"}}),
         ("sm", {"project_back": False}, {"surprise": {"P"}, "m": {"Q"}, "w": {"Q", "W"}}),
-        ("sm", {"m_trains_surprise": True}, {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"W"}}),
+        (
+            "sm",
+            {"m_trains_surprise": True},
+            {"surprise": {"P"}, "m": {"P", "Q", "V"}, "w": {"Q", "V", "W"}},
+        ),
         (
             "sm",
             {"m_trains_surprise": True, "attach_read": False},

@@ -71,10 +71,25 @@ def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
     reduced, full = GRIDS[what].steps
     assert reduced < full
     steps = {"smoke": 1_024, "reduced": reduced, "full": full}
-    assert {cell.run.steps for cell in found} == {steps[budget]}
+    for cell in found:
+        own = {}
+        if budget == "reduced":
+            own = GRIDS[what].env_steps
+        assert cell.run.steps == own.get(cell.env, steps[budget])
     if budget == "full" and GRIDS[what].preset == "paper":
         assert {cell.run.preset for cell in found} == {"paper"}
         assert {cell.seed for cell in found} == set(range(5))
+
+
+def test_an_environment_may_have_steps_of_its_own_at_the_budget_reduced_alone(tmp_path):
+    def steps(budget):
+        return {cell.env: cell.run.steps for cell in cells("noise", budget, tmp_path, seeds=1)}
+
+    door_key = "NoisyTV/MiniGrid-DoorKey-8x8-v0"
+    assert steps("reduced")[door_key] == 600_000
+    assert steps("reduced")["MiniGrid-LavaCrossingS11N5-v0"] == 1_400_000
+    assert set(steps("smoke").values()) == {1_024}
+    assert set(steps("full").values()) == {5_000_000}
 
 
 def test_table_1_is_the_papers():
@@ -494,19 +509,20 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
 
 def test_what_is_archived_makes_the_same_tables(tmp_path, tiny, capsys):
     runs, archive = tmp_path / "runs", tmp_path / "archive"
-    for cell in cells("tiny", "smoke", runs):
-        prepare(cell)
-        if cell.entry == "rnd":
-            make(cell.path)
+    first, second = cells("tiny", "smoke", runs)
+    prepare(second)  # never begun
+    prepare(first)
+    make(first.path)
     words = ["report", str(runs), "--archive", str(archive), "--out", str(tmp_path / "page")]
     assert main(words) == 0
     assert "1 runs archived" in capsys.readouterr().out and (tmp_path / "page.md").exists()
-    (place,) = (archive / "tiny").iterdir()
-    assert not (place / "checkpoint.pt").exists()
+    assert [path.name for path in (archive / "tiny").iterdir()] == ["runs.jsonl"]
     (of_archive,), _ = gather(archive)
     (of_runs,), _ = gather(runs)
     assert tables(of_archive)[0].rows == tables(of_runs)[0].rows
-    assert main(["report", str(runs), "--archive", str(runs)]) == 2
+    assert (first.path / "checkpoint.pt").exists()
+    assert main(["report", str(runs), "--archive", str(runs)]) == 0  # it has a checkpoint
+    assert "0 runs archived" in capsys.readouterr().out and first.path.exists()
 
 
 def test_metrics_are_thinned_and_keep_their_end(tmp_path):
@@ -719,6 +735,24 @@ def test_scores_normalised_by_humans_need_every_game():
     full = gather_of(dict(zip(grids.GAMES, grids.ATARI["lwm+sm"], strict=True)))
     rows = {row[0]: row[1:] for row in human_table(full).rows}
     assert rows["lwm+sm"] == ["97.0", "83.7", "97.0", "83.8"]
+
+
+def test_atari_tables_have_the_scores_that_the_paper_quotes():
+    rows = {row[0]: row for row in tables(gather_of({}))[1].rows}  # Frostbite
+    assert [
+        rows[f"{name} (prior)"][1] for name in ("emi", "ex2", "icm", "ae-sh", "lwm", "rnd")
+    ] == [
+        "7,002",
+        "3,387",
+        "4,465",
+        "5,214",
+        "8,409",
+        "2,227",
+    ]
+    assert {len(row) for row in rows.values()} == {6} and rows["emi (prior)"][2:] == [""] * 4
+    assert rows["lwm"][1:3] == ["8,598", MISSING]
+    others = tables(Study("expectation", GRIDS["expectation"], "default", "reduced", []))[0].rows
+    assert [row[0] for row in others] == GRIDS["expectation"].entry_names
 
 
 def gather_of(scores):

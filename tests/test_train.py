@@ -250,6 +250,29 @@ def test_ppo_sees_a_ratio_of_one_at_its_first_minibatch():
     assert report["clipfrac"] == 0
 
 
+def test_the_bonus_bootstraps_from_the_next_episode_also_at_a_rollouts_border():
+    """With lambda = 0 an advantage needs the next value alone, which a longer rollout holds."""
+    run = small("rnd", "Counter-v0", ppo=PPOConfig(lam=0.0, hidden=8))
+
+    def advantages(T):
+        env, agent, _ = build(run)
+        for p in agent.policy.critics.parameters():
+            torch.nn.init.normal_(p, generator=torch.Generator().manual_seed(1))
+        chunk, _ = collect(env, agent, RunnerState.reset(env, None), T)
+        r_int = torch.arange(1.0, T + 1)[:, None].expand(T, run.envs)
+        return chunk, agent.advantages(chunk, r_int)["advantage"]
+
+    at_border = 0
+    for T in (4, 5, 6, 7):
+        chunk, short = advantages(T)
+        _, long = advantages(T + 1)
+        torch.testing.assert_close(short, long[:T], rtol=0, atol=1e-5)
+        at_border += int(chunk.done[-1].sum())
+        moved = (chunk.after != chunk.next_obs[-1]).any(1)
+        assert torch.equal(moved, chunk.done[-1])  # this environment begins the next one at once
+    assert at_border > 3
+
+
 def test_time_limits_bootstrap_and_true_ends_do_not():
     env = make_vec("Counter-v0", 2, 0)
     chunk, _ = collect(

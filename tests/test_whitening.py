@@ -48,14 +48,25 @@ def test_near_zero_whitening_is_float32_as_ever():
 
 def test_a_full_table_of_counts_forgets_the_codes_that_entered_first():
     memory = Counts(4, CountsConfig(bits=32, max_codes=10))
-    codes = torch.arange(16 * 4, dtype=torch.uint8).reshape(16, 4)
+    keys = torch.arange(16) * 37 % 16 - 8  # in no order
     valid = torch.ones(8, 2, dtype=torch.bool)
-    carry = type(memory.start(2))
-    memory.commit(None, valid, carry(codes[:10]))
-    memory.commit(None, valid, carry(codes[[0, 0, 9, 10, 11]]))
-    kept = [code.numpy().tobytes() for code in codes[2:12]]
-    assert list(memory.table) == kept  # a visit does not make 0 younger
-    assert memory.table[kept[7]] == 2
+    commit(memory, valid, keys[:10])
+    commit(memory, valid, keys[[0, 0, 9, 10, 11, 12]], never=5)
+    assert memory.keys.tolist() == sorted(keys[2:12].tolist())  # a visit does not make 0 younger
+    assert memory.visits[memory.keys == keys[9]] == 2
     other = Counts(4, CountsConfig(bits=32, max_codes=10))
     other.load_state_dict(memory.state_dict())
-    assert list(other.table.items()) == list(memory.table.items())
+    for both in (memory, other):
+        commit(both, valid, keys[12:15].flip(0))
+        assert both.keys.tolist() == sorted(keys[5:15].tolist())
+        assert both.visits[both.keys == keys[9]] == 2
+    commit(other, valid, keys[15:])
+    assert keys[5] not in other.keys and keys[14] in other.keys
+
+
+def commit(memory, valid, keys, never=None):
+    """Count these codes; the row `never` did not happen."""
+    happened = torch.ones(len(keys), dtype=torch.bool)
+    if never is not None:
+        happened[never] = False
+    memory.commit(None, valid, type(memory.start(2))(keys, happened))

@@ -49,6 +49,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         every: int = 128,
         config: BonusConfig | None = None,
         seed: int = 0,
+        device: str = "cpu",
         key: str | None = None,
     ) -> None:
         """`every` is the number of vector steps between updates; nothing is paid at first.
@@ -74,7 +75,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         self.every = every
         self.since = 0  # vector steps since the last update
         shape, self.prepare = to_arrays(venv.observation_space, key)
-        self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space)
+        self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space, device)
         self.metrics: dict[str, float] = {}
         self.model: Any = None  # whose logger hears of them
         self.obs: Any = None

@@ -19,12 +19,12 @@ class Entry(NamedTuple):
 
 
 def _ppo(env: Any, run: Any, intrinsic: bool) -> PPO:
-    return PPO(env.obs_shape, env.action_space, run.ppo, intrinsic, run.seed)
+    return PPO(env.obs_shape, env.action_space, run.ppo, intrinsic, run.seed, run.device)
 
 
 def _dqn(env: Any, run: Any, intrinsic: bool) -> DQN:
     frame = env.newest_channels
-    return DQN(env.obs_shape, env.action_space, env.num_envs, run.dqn, run.seed, frame)
+    return DQN(env.obs_shape, env.action_space, env.num_envs, run.dqn, run.seed, frame, run.device)
 
 
 def _uniform(env: Any, run: Any, intrinsic: bool) -> Uniform:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from surprise_memory.bonus import Carry, RolloutTrainer
+from surprise_memory.nn.devices import HOST
 from surprise_memory.types import Chunk
 
 State = dict[str, Tensor]  # what an agent knows of the running episodes, (B, ...) each
@@ -18,6 +19,8 @@ class Agent:
     """Base of the agents: subclass it, write `act`, `update` and the two halves of the state."""
 
     rng: torch.Generator
+    device: torch.device = HOST
+    """Where it computes. It is given tensors that are there."""
     trainer: type[Any] = RolloutTrainer
     """How a bonus is trained beside this agent."""
     recurrent: bool = False

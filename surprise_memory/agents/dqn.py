@@ -22,8 +22,9 @@ from surprise_memory.agents.replay import Replay, Sequences
 from surprise_memory.agents.td import burn_in_state, priorities, td_errors
 from surprise_memory.bonus import Carry, ReplayTrainer
 from surprise_memory.errors import UserError
+from surprise_memory.nn.devices import HOST, built_on_host, pick_device
 from surprise_memory.nn.nets import is_image
-from surprise_memory.types import Chunk
+from surprise_memory.types import Chunk, moved
 
 SMALL = 1e9  # bytes; a smaller replay is saved with the last checkpoint
 
@@ -43,11 +44,13 @@ class DQN(Agent):
         config: DQNConfig,
         seed: int,
         frame: int,
+        device: str | torch.device = "cpu",
     ) -> None:
         """`frame` is how many channels of an image are its newest frame; only these are used."""
         c = config
         self.config = config
         check_dqn(c)
+        self.device = pick_device(device)
         if not isinstance(action_space, spaces.Discrete):
             problem = f"DQN acts in Discrete spaces, this environment has {action_space}"
             raise UserError(f"{problem}: use --agent ppo.")
@@ -57,9 +60,9 @@ class DQN(Agent):
         if is_image(obs_shape):
             self.frame = frame
             shape = (frame, *obs_shape[1:])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with built_on_host(seed):
             self.net = QNet(shape, int(action_space.n), c.hidden)
+        self.net.to(self.device)
         self.target = copy.deepcopy(self.net).requires_grad_(False)
         self.rng = torch.Generator().manual_seed(seed)
         weights = self.net.parameters()
@@ -70,10 +73,11 @@ class DQN(Agent):
 
     def start(self, num_envs: int) -> State:
         """Nothing is known yet."""
+        h = torch.zeros(num_envs, self.config.hidden, device=self.device)
         return {
-            "h": torch.zeros(num_envs, self.config.hidden),
-            "prev_action": torch.zeros(num_envs, dtype=torch.int64),
-            "prev_reward": torch.zeros(num_envs),
+            "h": h,
+            "prev_action": h.new_zeros(num_envs, dtype=torch.int64),
+            "prev_reward": h.new_zeros(num_envs),
         }
 
     @torch.no_grad()
@@ -90,14 +94,15 @@ class DQN(Agent):
             "prev_reward": state["prev_reward"][None],
         }
         q, h = self.net(rows, state["h"])
-        rate = torch.zeros(B)
+        rate = torch.zeros(B, device="cpu")
         if mode == "explore":
             rate = self.epsilons(B)
         elif mode == "sample":
-            rate = torch.full((B,), self.config.epsilon_eval)
-        draw = torch.rand(2, B, generator=self.rng)
-        random_action = (draw[1] * self.net.actions).long()
-        action = torch.where(draw[0] < rate, random_action, q[0].argmax(1))
+            rate = torch.full((B,), self.config.epsilon_eval, device="cpu")
+        draw = torch.rand(2, B, generator=self.rng, device="cpu")
+        random_action = (draw[1] * self.net.actions).long().to(self.device)
+        is_random = (draw[0] < rate).to(self.device)
+        action = torch.where(is_random, random_action, q[0].argmax(1))
         return action + self.first_action, state, state | {"h": h[0]}
 
     def observe_reward(
@@ -110,7 +115,7 @@ class DQN(Agent):
 
     def epsilons(self, num_envs: int) -> Tensor:
         """(B,): every environment explores at its own rate, from bold to careful."""
-        return self.config.epsilon ** torch.linspace(1, 8, num_envs)
+        return self.config.epsilon ** torch.linspace(1, 8, num_envs, device="cpu")
 
     def newest(self, obs: Tensor) -> Tensor:
         """The newest frame of stacked images (..., C, H, W); vectors as they are, as floats."""
@@ -130,7 +135,7 @@ class DQN(Agent):
             next_obs=self.newest(chunk.next_obs),
             extras={name: chunk.extras[name] for name in ("prev_action", "prev_reward")},
         )
-        self.replay.add(block, initial_state=chunk.extras["h"][0])
+        self.replay.add(block.to(HOST), initial_state=chunk.extras["h"][0].to(HOST))
         if bonus is None:
             return carry
         return bonus.update_stats(chunk, carry)
@@ -153,12 +158,17 @@ class DQN(Agent):
 
     def update_once(self, bonus: ReplayTrainer | None) -> dict[str, float]:
         """One draw, from which the bonus and then the network learns."""
-        drawn = self.replay.sample(self.config.batch, self.rng)
+        drawn = self.draw()
         if bonus is None:
             return self.update_on(drawn, None)
         r_int, metrics = bonus.train_on(drawn.chunk, drawn.weight)
         metrics |= self._update_encoder(bonus)
         return metrics | self.update_on(drawn, r_int)
+
+    def draw(self) -> Sequences:
+        """A batch of sequences from the replay, which is on the host."""
+        drawn: Sequences = moved(self.replay.sample(self.config.batch, self.rng), self.device)
+        return drawn
 
     def _update_encoder(self, bonus: ReplayTrainer) -> dict[str, float]:
         """Neighbours in time, for generators that learn from them."""
@@ -184,7 +194,7 @@ class DQN(Agent):
             for _ in range(self.config.pretrain_pairs):
                 self._update_encoder(bonus)
         for _ in range(self.config.pretrain):
-            drawn = self.replay.sample(self.config.batch, self.rng)
+            drawn = self.draw()
             bonus.train_on(drawn.chunk, torch.ones_like(drawn.weight), warmup=True)
 
     def can_save_warmup(self) -> bool:

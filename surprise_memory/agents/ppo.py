@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from surprise_memory.agents.base import Agent, Mode, State
 from surprise_memory.agents.ppo_config import PPOConfig, check_ppo
 from surprise_memory.errors import UserError
+from surprise_memory.nn.devices import built_on_host, pick_device, shuffled
 from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal
 from surprise_memory.nn.returns import gae
 from surprise_memory.types import Chunk
@@ -33,7 +34,7 @@ class Policy(nn.Module):
             outputs = int(action_space.n)
         elif isinstance(action_space, spaces.Box) and len(action_space.shape) == 1:
             outputs = action_space.shape[0]
-            self.log_std = nn.Parameter(torch.zeros(outputs))
+            self.log_std = nn.Parameter(torch.zeros(outputs, device="cpu"))
         else:
             raise UserError(
                 "PPO acts in Discrete and one-dimensional Box spaces, this environment has "
@@ -50,15 +51,16 @@ class Policy(nn.Module):
 
     def sample(self, head: Tensor, rng: torch.Generator, greedy: bool = False) -> Tensor:
         """Actions (K,) or (K, A)."""
-        noise = torch.empty_like(head)
+        noise = torch.empty(head.shape, device="cpu")  # drawn on the host, as all random numbers
         if self.log_std is None:
             if greedy:
                 return head.argmax(1)
             # Gumbel's trick: one draw per logit, no normalisation.
-            return (head - noise.exponential_(generator=rng).log()).argmax(1)
+            gumbel = noise.exponential_(generator=rng).log().to(head.device)
+            return (head - gumbel).argmax(1)
         if greedy:
             return head
-        return head + self.log_std.exp() * noise.normal_(generator=rng)
+        return head + self.log_std.exp() * noise.normal_(generator=rng).to(head.device)
 
     def log_prob(self, head: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """(log pi(a), entropy), both (K,)."""
@@ -79,13 +81,15 @@ class PPO(Agent):
         config: PPOConfig,
         intrinsic: bool,
         seed: int = 0,
+        device: str | torch.device = "cpu",
     ) -> None:
         check_ppo(config, intrinsic)
+        self.device = pick_device(device)
         self.config = config
         self.intrinsic = intrinsic
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with built_on_host(seed):
             self.policy = Policy(obs_shape, action_space, config.hidden)
+        self.policy.to(self.device)
         self.rng = torch.Generator().manual_seed(seed)
         self.optimiser = torch.optim.Adam(
             self.policy.parameters(), lr=config.lr, eps=1e-8, fused=True
@@ -106,7 +110,9 @@ class PPO(Agent):
         """The mixed advantage and each head's target, all (T, B)."""
         c = self.config
         valid = chunk.valid
-        _, last_ext, last_int = self.policy(_as_input(chunk.next_obs[-1]))
+        # The bonus's return goes on into the next episode, from the observation that opens it.
+        after = chunk.next_obs[-1] if chunk.after is None else chunk.after
+        _, last_ext, last_int = self.policy(_as_input(after))
         end_value = None
         if c.bootstrap_time_limits:
             end_value = self._time_limit_values(chunk)
@@ -174,7 +180,7 @@ class PPO(Agent):
         number = min(c.minibatches, max(1, len(rows)))
         report: dict[str, Tensor] = {}
         for _ in range(c.epochs):
-            order = rows[torch.randperm(len(rows), generator=self.rng)]
+            order = shuffled(rows, self.rng)
             for batch in minibatches(flat, order, number):
                 loss, report = self.loss(batch)
                 self.optimiser.zero_grad()

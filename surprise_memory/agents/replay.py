@@ -1,10 +1,10 @@
 """Prioritised replay of sequences: a ring of blocks of T steps of B environments.
 
-It stores, draws and knows nothing else. Observations are stored once, as they come (bytes stay
-bytes): 10^6 Atari steps of one 84 x 84 frame are 7.1 GB. A sequence is `length` rows from the
-beginning of a block on, and reaches into the next block. It can be drawn once that block is there.
-The successor of a row is the row after it, except at an episode's end: its last observation is kept
-apart.
+It stores, draws and knows nothing else. All of it is on the host. Observations are stored once, as
+they come (bytes stay bytes): 10^6 Atari steps of one 84 x 84 frame are 7.1 GB. A sequence is
+`length` rows from the beginning of a block on, and reaches into the next block. It can be drawn
+once that block is there. The successor of a row is the row after it, except at an episode's end:
+its last observation is kept apart.
 """
 
 from dataclasses import dataclass
@@ -56,11 +56,13 @@ class Replay:
         self.alpha = alpha
         self.beta = beta
         self.columns: dict[str, Tensor] = {}  # each (blocks * unroll, B, ...)
-        self.initial_state = torch.empty(0)  # (blocks, B, H)
+        self.initial_state = torch.empty(0, device="cpu")  # (blocks, B, H)
         self.finals: dict[int, Finals] = {}  # by block
-        self.priority = torch.zeros(self.blocks, num_envs, dtype=torch.float64)  # 0: not drawn
+        # Priority 0 is never drawn.
+        self.priority = torch.zeros(self.blocks, num_envs, dtype=torch.float64, device="cpu")
         self.written = 0  # blocks so far, those that were overwritten included
-        self.tail = torch.empty(0)  # (B, *obs), successors of the newest block's last row
+        # (B, *obs), successors of the newest block's last row.
+        self.tail = torch.empty(0, device="cpu")
 
     @property
     def filled(self) -> int:
@@ -134,14 +136,14 @@ class Replay:
         """Draw sequences, each with probability priority^alpha / sum."""
         share = (self.priority.flatten() ** self.alpha) * (self.priority.flatten() > 0)
         edges = share.cumsum(0)
-        points = torch.rand(number, generator=rng, dtype=torch.float64) * edges[-1]
+        points = torch.rand(number, generator=rng, dtype=torch.float64, device="cpu") * edges[-1]
         index = torch.searchsorted(edges, points, right=True).clamp(max=len(edges) - 1)
         chance = share[index] / edges[-1]
         assert (chance > 0).all()
         weight = ((share > 0).sum() * chance) ** -self.beta
         slot = index // self.B
         env = index % self.B
-        rows = slot * self.unroll + torch.arange(self.length)[:, None]  # (length, K)
+        rows = slot * self.unroll + torch.arange(self.length, device="cpu")[:, None]  # (length, K)
         rows = rows % (self.blocks * self.unroll)
         columns = {name: x[rows, env] for name, x in self.columns.items()}
         next_obs = columns["obs"][1:].clone()
@@ -164,6 +166,8 @@ class Replay:
 
     def set_priority(self, index: Tensor, priority: Tensor) -> None:
         """Give sequences (K,) new priorities (K,), except those overwritten since the draw."""
+        index = index.cpu()
+        priority = priority.cpu()
         there = self.priority.view(-1)[index] > 0
         self.priority.view(-1)[index[there]] = priority[there].double().clamp(min=1e-6)
 
@@ -173,7 +177,7 @@ class Replay:
         oldest = 0
         if self.written > self.blocks:
             oldest = self.written % self.blocks * self.unroll
-        draw = torch.rand(3, number, generator=rng)
+        draw = torch.rand(3, number, generator=rng, device="cpu")
         age = (draw[0] * (filled - 1)).long()  # rows since the oldest
         env = (draw[1] * self.B).long()
         apart = torch.where(age + 2 < filled, 1 + (draw[2] * 2).long(), 1)

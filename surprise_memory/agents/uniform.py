@@ -16,8 +16,8 @@ class Uniform(Agent):
 
     def __init__(self, action_space: Space[Any], seed: int = 0) -> None:
         if isinstance(action_space, spaces.Box):
-            self.low = torch.as_tensor(action_space.low)
-            self.high = torch.as_tensor(action_space.high)
+            self.low = torch.as_tensor(action_space.low, device="cpu")
+            self.high = torch.as_tensor(action_space.high, device="cpu")
             bounded = bool((self.high - self.low).isfinite().all())
         else:
             bounded = isinstance(action_space, spaces.Discrete)
@@ -34,9 +34,11 @@ class Uniform(Agent):
     ) -> tuple[Tensor, State, State]:
         """Actions (B,) or (B, A) for observations (B, *obs), the same in every mode."""
         if isinstance(self.space, spaces.Discrete):
-            drawn = torch.randint(int(self.space.n), obs.shape[:1], generator=self.rng)
+            number = int(self.space.n)
+            drawn = torch.randint(number, obs.shape[:1], generator=self.rng, device="cpu")
             return int(self.space.start) + drawn, {}, state
-        drawn = torch.rand(obs.shape[:1] + self.low.shape, generator=self.rng)
+        shape = obs.shape[:1] + self.low.shape
+        drawn = torch.rand(shape, generator=self.rng, device="cpu")
         return self.low + drawn * (self.high - self.low), {}, state
 
     def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:

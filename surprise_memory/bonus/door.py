@@ -14,6 +14,7 @@ from surprise_memory.bonus.config import BonusConfig
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.devices import double
 from surprise_memory.observations import channels_last
 from surprise_memory.types import Chunk
 
@@ -45,7 +46,7 @@ class Door:
         if valid is not None:
             happened = read_flags("valid", valid, B)
         no = torch.zeros_like(ended)
-        actions = torch.zeros(B, dtype=torch.int64)
+        actions = no.long()
         if self.actions is not None:
             actions = read_array("action", action)
             check_shape("action", actions, (B, *self.actions.shape))
@@ -88,14 +89,17 @@ def read_array(name: str, value: Any) -> Tensor:
     """A copy of numbers that came as an array, a tensor or lists."""
     try:
         if isinstance(value, np.ndarray):
-            x = torch.from_numpy(np.array(value, order="C"))  # torch knows no negative strides
+            copied = np.array(value, order="C")  # torch knows no negative strides
+            x = torch.as_tensor(copied, device="cpu")
+        elif isinstance(value, Tensor):
+            x = value.detach().clone()  # it is looked at where it is
         else:
             x = torch.as_tensor(value, device="cpu").detach().clone()
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"{name} is {describe(value)}: pass an array or a tensor of numbers."
         ) from error
-    if x.is_complex() or x.is_quantized or x.layout != torch.strided:
+    if x.is_complex() or x.is_quantized or x.is_meta or x.layout != torch.strided:
         raise UserError(f"{name} is of {x.dtype}, {x.layout}: pass plain real numbers.")
     return x
 
@@ -147,11 +151,11 @@ def check_finite(name: str, x: Tensor, valid: Tensor) -> None:
     """Refuse NaN, infinity and what float32 cannot hold in rows of x (T, B, ...) that happened."""
     if not x.is_floating_point() or not x.numel():
         return
-    low, high = torch.aminmax(x)
-    if low.item() >= -LARGEST and high.item() <= LARGEST:  # never so with a NaN
+    low, high = torch.stack(torch.aminmax(x)).tolist()
+    if low >= -LARGEST and high <= LARGEST:  # never so with a NaN
         return
-    bad = ~(x.double().abs() <= LARGEST)  # in half precision the bound itself is infinite
-    bad[~valid] = False
+    bad = ~(double(x).abs() <= LARGEST)  # in half precision the bound itself is infinite
+    bad[~valid.to(bad.device)] = False
     places = bad.nonzero()  # (bad values, axes)
     if len(places):
         value = x[tuple(places[0])].item()

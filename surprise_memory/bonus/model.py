@@ -25,6 +25,7 @@ from surprise_memory.bonus.trace import Carry, Columns, StageTrace, Trace, merge
 from surprise_memory.errors import UserError, choose
 from surprise_memory.memory import MEMORIES
 from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.devices import built_on_host
 from surprise_memory.nn.nets import PIECE, in_pieces, is_image
 from surprise_memory.nn.normalise import ObsScale, ObsWhitener
 from surprise_memory.stages import STAGES, Stage, Steps
@@ -56,8 +57,7 @@ class BonusModel(nn.Module):
         c = complete(config)
         self.config = c
         shape = self._setup_frame(tuple(obs_shape))
-        with torch.random.fork_rng(devices=[]):  # our draws never shift the caller's stream
-            torch.manual_seed(seed)
+        with built_on_host(seed):
             self._build(split_method(method), shape, action_space)
         self.asks_memory = any(stage.asks_memory for _, stage in self.stage_items())
         if self.asks_memory:
@@ -91,7 +91,7 @@ class BonusModel(nn.Module):
 
     def _check_memory_can_tell(self, method: str) -> None:
         """Refuse a stage that asks what this memory does not know."""
-        if self.memory.if_remembered(torch.zeros(1, 1, self.surprise.n)) is None:
+        if self.memory.if_remembered(torch.zeros(1, 1, self.surprise.n, device="cpu")) is None:
             raise UserError(
                 f"'{method}' has a stage that asks what remembering would save: only the memory sm "
                 "with project_back can tell."
@@ -143,7 +143,7 @@ class BonusModel(nn.Module):
         for name, stage in self.stage_items():
             given = prepare(stage, pieces)
             reward, record, carries[name] = stage(reward, given, steps, carry.stages[name])
-            traces[name] = StageTrace(given, record)
+            traces[name] = StageTrace(given, record, reward)
             if not stage.filters:
                 unfiltered = reward
         trace = Trace(

@@ -1,7 +1,8 @@
 """`Bonus`, for loops that are not ours: one vector step at a time, one update per rollout."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from gymnasium import Space
@@ -13,7 +14,7 @@ from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.normalise import RewardScaler
-from surprise_memory.types import Chunk, rebuild
+from surprise_memory.types import Chunk, moved, rebuild
 
 
 class Bonus(RolloutTrainer):
@@ -21,6 +22,7 @@ class Bonus(RolloutTrainer):
 
     `method` is generator[+memory][+stage], such as 'rnd+sm'. Observations are vectors (k,) or
     images (C, H, W). `action_space` is that of one environment; parts that model actions need it.
+    `device` is where it computes and where its rewards are; steps may come from any.
 
     >>> import torch
     >>> from surprise_memory import Bonus
@@ -42,9 +44,17 @@ class Bonus(RolloutTrainer):
         config: BonusConfig | None = None,
         seed: int = 0,
         action_space: Space[Any] | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
-        super().__init__(method, obs_shape, num_envs, config, seed, action_space)
-        self.steps = StepBuffer(num_envs, self.start())
+        super().__init__(method, obs_shape, num_envs, config, seed, action_space, device)
+        first = torch.ones(num_envs, dtype=torch.bool, device=self.device)
+        self.steps = StepBuffer(first, self.start())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What `bonus.to(device)` calls: the steps since the last update come along."""
+        super()._apply(fn, recurse)
+        self.steps.load_state_dict(moved(self.steps.state_dict(), self.device), self.start())
+        return self
 
     def make_scaler(self) -> RewardScaler:
         """By the same std, in units of the newest rewards.
@@ -65,13 +75,12 @@ class Bonus(RolloutTrainer):
         refused leaves no trace.
         """
         row = self.door.read_step(obs, action, next_obs, done, valid, self.steps.first)
+        row = row.to(self.device)
         raw, _, carry = self(row, self.steps.carry)
         check_reward(raw)
         self.steps.keep(row, carry)
         reward = self.reward(raw[0])
-        if not self.scaler.settled:
-            return torch.zeros_like(reward)
-        return reward
+        return torch.where(self.scaler.settled.to(reward.device), reward, 0.0)
 
     def update(self) -> dict[str, float]:
         """Learn from all steps since the last update; call it once per rollout. Returns metrics."""
@@ -122,7 +131,7 @@ class Bonus(RolloutTrainer):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """The other half of get_extra_state."""
         super().set_extra_state(state)
-        self.steps.load_state_dict(state["steps"], self.start())
+        self.steps.load_state_dict(moved(state["steps"], self.device), self.start())
         check_shape("first", self.steps.first, (self.num_envs,))
         for row in self.steps.rows:
             self.door.check(row)
@@ -134,12 +143,10 @@ class StepBuffer:
     carry: Carry  # after the newest row
     initial_carry: Carry  # before the first row
 
-    first: Tensor  # (B,) bool: the next step opens an episode
-
-    def __init__(self, num_envs: int, carry: Carry) -> None:
-        """All episodes are about to start."""
+    def __init__(self, first: Tensor, carry: Carry) -> None:
+        """`first` (B,) bool says which environments' next step opens an episode."""
         self.rows: list[Chunk] = []
-        self.first = torch.ones(num_envs, dtype=torch.bool)
+        self.first = first
         self.carry = self.initial_carry = carry
 
     def keep(self, row: Chunk, carry: Carry) -> None:

@@ -24,6 +24,7 @@ class ReplayTrainer(Trainer):
         """Take what was collected into the observations' statistics and a memory's content."""
         self.door.check(chunk)
         check_carry(carry)
+        chunk = chunk.to(self.device)
         self.model.update_obs_norm(chunk)
         return self.model.commit(None, chunk.valid, carry)
 
@@ -37,7 +38,8 @@ class ReplayTrainer(Trainer):
         """
         self.door.check(chunk)
         check_weight(weight, chunk.shape[1])
-        chunk = chunk.blanked()
+        chunk = chunk.to(self.device).blanked()
+        weight = weight.to(self.device)
         T, K = chunk.shape
         raw, trace, _ = self(chunk, self.model.start_sequences(K, T))
         rows = chunk.valid_rows()
@@ -59,8 +61,8 @@ class ReplayTrainer(Trainer):
         if len(a) < 2:
             return {}
         model = self.model
-        a = model.obs_norm(model.frame(a))
-        b = model.obs_norm(model.frame(b))
+        a = model.obs_norm(model.frame(a.to(self.device)))
+        b = model.obs_norm(model.frame(b.to(self.device)))
         loss = model.surprise.pair_loss(a, b, self.rng)
         self.optimise({"pairs": loss})
         return {"losses/pairs": loss.item()}

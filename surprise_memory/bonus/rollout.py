@@ -1,11 +1,11 @@
 """A bonus that trains on rollouts, each used once: for PPO and other on-policy loops."""
 
-import torch
 from torch import Tensor
 
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.errors import UserError
+from surprise_memory.nn.devices import shuffled
 from surprise_memory.nn.normalise import RewardScaler
 from surprise_memory.types import Chunk
 
@@ -37,6 +37,7 @@ class RolloutTrainer(Trainer):
             raise UserError(
                 f"This bonus was made for {self.num_envs} environments, the chunk has {B}."
             )
+        chunk = chunk.to(self.device)
         model = self.model
         valid = chunk.valid
         knows_nothing = bool(self.updates == 0)
@@ -75,7 +76,7 @@ class RolloutTrainer(Trainer):
             return {}
         size = max(1, int(len(rows) * c.proportion) // c.minibatches)
         for _ in range(c.epochs):
-            order = rows[torch.randperm(len(rows), generator=self.rng)]
+            order = shuffled(rows, self.rng)
             for batch in order[: size * c.minibatches].split(size):
                 losses = self.losses(trace, batch)
                 self.optimise(losses)

@@ -24,10 +24,11 @@ class Carry:
 
 @dataclass(frozen=True)
 class StageTrace:
-    """What a stage was given and what it wrote down."""
+    """What a stage was given, what it wrote down and what it paid."""
 
     inputs: Columns  # flattened (T*B, ...)
     record: Columns  # (T, B, ...)
+    reward: Tensor  # (T, B) after it
 
 
 @dataclass(frozen=True)

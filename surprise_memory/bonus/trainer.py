@@ -1,8 +1,8 @@
 """What both trainers of a bonus own: the optimiser, the random stream and the reward's scale."""
 
 import copy
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import torch
 from gymnasium import Space
@@ -20,6 +20,7 @@ from surprise_memory.bonus.door import (
 from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.errors import UserError
+from surprise_memory.nn.devices import pick_device
 from surprise_memory.types import Chunk
 
 
@@ -36,21 +37,35 @@ class Trainer(nn.Module):
         config: BonusConfig | None = None,
         seed: int = 0,
         action_space: Space[Any] | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
         super().__init__()
+        place = pick_device(device)
         shape = check_making(method, obs_shape, num_envs, config, seed, action_space)
         self.method = method
         self.num_envs = num_envs
         self.model = BonusModel(method, shape, config or BonusConfig(), action_space, seed)
+        self.model.to(place)
         self.door = Door(num_envs, shape, self.model.actions)
-        self.scaler = self.make_scaler()
-        self.rng = torch.Generator().manual_seed(seed)
+        self.scaler = self.make_scaler().to(place)
+        self.rng = torch.Generator().manual_seed(seed)  # on the host, wherever the networks are
         self.optimiser = make_optimiser(self.model)
-        self.register_buffer("updates", torch.tensor(0))
+        self.register_buffer("updates", torch.tensor(0, device=place))
 
     def make_scaler(self) -> Any:
         """What puts raw rewards on the policy's scale."""
         raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes, and where its answers are."""
+        return self.updates.device
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What `bonus.to(device)` calls: the optimiser comes along."""
+        super()._apply(fn, recurse)
+        self.optimiser.load_state_dict(self.optimiser.state_dict())
+        return self
 
     @property
     def config(self) -> BonusConfig:
@@ -68,7 +83,7 @@ class Trainer(nn.Module):
         """The raw reward (T, B) of a chunk, its trace, and the carry after it. Changes nothing."""
         check_chunk(chunk)
         check_carry(carry)
-        answer: tuple[Tensor, Trace, Carry] = self.model(chunk, carry)
+        answer: tuple[Tensor, Trace, Carry] = self.model(chunk.to(self.device), carry)
         return answer
 
     def reward(self, raw: Tensor) -> Tensor:
@@ -122,7 +137,7 @@ class Trainer(nn.Module):
         # A copy, because torch would share the moments.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         check_moments(self.optimiser)
-        self.rng.set_state(state["rng"])
+        self.rng.set_state(state["rng"].cpu())
 
 
 def make_optimiser(model: BonusModel) -> torch.optim.Adam:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -32,7 +32,8 @@ def say_eval(path: Path) -> None:
 def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
     """A finished or running run, by its directory.
 
-    Unless it is trusted, it may not name a Python module: the directory may be someone else's.
+    Unless it is trusted, it may not name a Python module: the directory may be someone else's. It
+    is put on the CPU: it may have been trained on a device that is not here.
     """
     out = RunDir(path)
     if not out.exists:
@@ -46,7 +47,7 @@ def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
             f"{out.config} names the environment '{config.env}', which imports the Python module "
             f"'{module}': add --trust if you know that run."
         )
-    return config, out
+    return dataclasses.replace(config, device="cpu"), out
 
 
 def check_episode_seed(seed: int) -> None:
@@ -73,6 +74,7 @@ def eval_command(
     episodes: int = 128,
     greedy: bool = False,
     eval_steps: int | None = None,
+    device: str = "cpu",
     trust: bool = False,
 ) -> None:
     """Evaluate a trained agent on whole episodes; nothing learns.
@@ -84,10 +86,12 @@ def eval_command(
         episodes: How many; every environment plays the same number.
         greedy: Take the likeliest action instead of sampling one.
         eval_steps: Steps after which an episode is cut; the run's own number if not given.
+        device: Where networks compute: cpu, cuda, cuda:1, mps or auto.
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
     require_between("episodes", episodes, 1, 1_000_000)
     config, out = load(run, trust)
+    config = dataclasses.replace(config, device=device)
     if eval_steps is not None:
         config = dataclasses.replace(config, eval_steps=eval_steps)
     env, agent, bonus = build(config)
@@ -279,6 +283,41 @@ def mnir_command(
 
 
 def inspect_command(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    out: Path | None = None,
+    seed: int = 0,
+    steps: int = 600,
+    random: bool = False,
+    trust: bool = False,
+) -> None:
+    """Write a page on which an episode can be gone through, with what the bonus said at each step.
+
+    The first run's agent plays. The bonuses of all runs are asked about the same steps.
+
+    Args:
+        runs: Directories of trained runs, whose environments look alike.
+        out: The page; inspect.html in the first run's directory if not given.
+        seed: Which episode.
+        steps: At most so many.
+        random: Take random actions instead of the agent's.
+        trust: Import the Python module that an environment `module:ID` of the run names.
+    """
+    from surprise_memory.tools import inspector
+
+    require(len(runs) >= 1, "runs", len(runs), "at least 1")
+    require_between("steps", steps, 1, 2_000)
+    check_episode_seed(seed)
+    loaded = [load(run, trust) for run in runs]
+    path = out or loaded[0][1].path / "inspect.html"
+    require(path.name != "", "out", str(path), "the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)  # before the work
+    played, answers = inspector.inspect_runs(loaded, seed, steps, random)
+    inspector.write_page(played, answers, path)
+    size = path.stat().st_size / 1e6
+    print(f"{path}: {played.recording.steps} steps, {size:.1f} MB")
+
+
+def figures_command(
     run: tyro.conf.Positional[Path],
     out: Path | None = None,
     seed: int = 0,
@@ -286,27 +325,28 @@ def inspect_command(
 ) -> None:
     """Draw the paper's figures of a trained bonus: t-SNE and variances; on DoorKey also a map.
 
-    On DoorKey there is a map of novelty, and what is paid for the key when it is seen twice.
+    On DoorKey there is a map of novelty, MNIR along the walk through all of its views, and what is
+    paid for the key when it is seen twice. With a noisy TV there are seven steps of one episode.
 
     Args:
         run: The directory of a trained run.
-        out: Where the pictures and METHOD-inspect.json go; RUN/inspect if not given.
+        out: Where the pictures and METHOD-figures.json go; RUN/figures if not given.
         seed: Which layout and episode.
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
-    from surprise_memory.tools import episode, paper_figures
+    from surprise_memory.tools import episode, paper_figures, steps_figures
 
     check_episode_seed(seed)
     config, where = load(run, trust)
     _, bonus = episode.trained(config, where, seed)
     if bonus is None:
         raise UserError(f"{where.path} has no bonus (method none): choose another run.")
-    folder = out or where.path / "inspect"
+    folder = out or where.path / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     chunk, _ = episode.play(config.env, None, seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
     name = config.method
-    found = {}
+    found: dict[str, Any] = {}
     if paper_figures.target_of(trace) is not None:
         found["variances"] = paper_figures.variances(trace)
     paid = raw[:, 0].double().numpy()
@@ -318,7 +358,15 @@ def inspect_command(
         path = folder / f"{name}-key-twice.png"
         title = f"{name}: MNIR when the key is seen twice"
         paper_figures.draw_bars(found["key twice"], path, title)
-    write_json(folder / f"{name}-inspect.json", found)
+        found["scan"] = steps_figures.scan(bonus, config.env, seed)
+        path = folder / f"{name}-scan.png"
+        steps_figures.draw_scan(found["scan"], path, f"{name}: MNIR along all views of the map")
+    if config.env.startswith("NoisyTV/"):
+        found["seven steps"] = steps_figures.seven_steps(config.env, bonus, seed)
+        path = folder / f"{name}-seven-steps.png"
+        title = f"{name}: MNIR at seven steps of one episode"
+        steps_figures.draw_seven(found["seven steps"], path, title)
+    write_json(folder / f"{name}-figures.json", found)
     for path in sorted(folder.glob(f"{name}-*")):
         print(path)
 
@@ -371,7 +419,8 @@ def report_command(
     Args:
         dir: The directory that `reproduce` was given.
         out: OUT.html, OUT.md and OUT/ with the pictures are written; DIR/report if not given.
-        archive: Also copy what the report needs of every finished run, metrics thinned, there.
+        archive: Also add what the report needs of every finished run, metrics thinned, to the files
+            ARCHIVE/WHAT/runs.jsonl. If it is DIR itself, runs without a checkpoint are moved there.
     """
     from surprise_memory.reproduce import report
 

@@ -27,15 +27,15 @@ class AutoresetAdapter:
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.mode = AutoresetMode(mode)
         self.ended: Array = np.zeros(env.num_envs, dtype=bool)
-        self.info: dict[str, Any] = {}  # of the last step
+        self.info: dict[str, Any] = {}  # of the last reset or step
 
     def reset(self, seed: int | None) -> Array:
         """Start all episodes."""
         self.ended[:] = False
         if seed is None:
-            obs, _ = self.env.reset()
+            obs, self.info = self.env.reset()
         else:
-            obs, _ = self.env.reset(seed=seed)
+            obs, self.info = self.env.reset(seed=seed)
         return np.asarray(self.prepare(obs))
 
     def step(self, action: Array) -> Step:

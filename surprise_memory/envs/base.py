@@ -29,6 +29,15 @@ class Step(NamedTuple):
     info: Mapping[str, Array] = MappingProxyType({})  # what only some report: Montezuma's room
 
 
+class Place(NamedTuple):
+    """The cell that an agent is in, of a grid that `render` draws whole."""
+
+    column: int
+    row: int
+    columns: int
+    rows: int
+
+
 class VecEnv:
     """B environments as the trainer sees them: vectors are float32 (k,), images are (C, H, W).
 
@@ -46,6 +55,8 @@ class VecEnv:
     """An action that `step` accepts and that moves nothing. It may lie outside the action space."""
     frame_channels: int | None = None
     """Channels of the newest frame in a stack of images. None: there is no stack."""
+    action_names: tuple[str, ...] = ()
+    """What each Discrete action is called; (): they have no names."""
     saves_state: bool = False
     """Whether `get_state` and `set_state` work."""
     in_processes: bool = False
@@ -73,6 +84,10 @@ class VecEnv:
     def render(self) -> Array:
         """The first environment as an image (H, W, 3). It must be made with `render=True`."""
         raise UserError(f"{type(self).__name__} environments cannot be drawn: write `render`.")
+
+    def place(self) -> Place | None:
+        """Where the agent of the first environment is; None: it does not tell."""
+        return None
 
     def keep_fixed(self, first_seed: int) -> None:
         """A resumed run is made with another seed. Draw what is fixed for a run, such as a TV's

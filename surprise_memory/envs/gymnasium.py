@@ -1,5 +1,6 @@
 """Any Gymnasium id, through Gymnasium's own vector API."""
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -90,8 +91,12 @@ class Gymnasium(VecEnv):
         return np.asarray(self.env.render()[0])
 
     def close(self) -> None:
-        """Close every copy."""
-        self.env.close()
+        """Close every copy. One that cannot be closed is no reason to lose what was done."""
+        try:
+            self.env.close()
+        except Exception as error:
+            reason = str(error).rstrip(".") or type(error).__name__
+            warnings.warn(f"{self.name} could not be closed: {reason}.", stacklevel=2)
 
 
 FAMILY = Family(about="any id that Gymnasium knows", ids=ids, owns=owns, make=make)

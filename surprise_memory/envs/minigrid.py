@@ -11,6 +11,7 @@ from surprise_memory.envs.autoreset import AutoresetAdapter
 from surprise_memory.envs.base import (
     Array,
     Family,
+    Place,
     Step,
     VecEnv,
     envpool,
@@ -33,6 +34,8 @@ WORDS = 64  # buckets of the mission's hashed bag of words
 EVENTS = ("key in view", "carrying", "closed door in view", "open door in view", "goal in view")
 DOOR, KEY, BALL, BOX, GOAL = 4, 5, 6, 7, 8  # MiniGrid's numbers for objects
 OPEN = 0  # and for a door's state
+ACTIONS = ("turn left", "turn right", "forward", "pick up", "drop", "toggle", "done")
+TILE = 32  # pixels of a cell in EnvPool's picture
 
 
 def ids() -> list[str]:
@@ -77,6 +80,8 @@ def events(obs: Array) -> dict[str, Array]:
 
 class MiniGrid(VecEnv):
     """B MiniGrid environments."""
+
+    action_names = ACTIONS
 
     def __init__(
         self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
@@ -129,6 +134,12 @@ class MiniGrid(VecEnv):
     def render(self) -> Array:
         """The first grid, drawn (H, W, 3)."""
         return np.asarray(self.env.render(env_ids=np.array([0]))[0])
+
+    def place(self) -> Place:
+        """The first agent's cell. Drawing is how EnvPool tells the size of a grid."""
+        column, row = self.adapter.info["agent_pos"][0].tolist()
+        height, width = self.render().shape[:2]
+        return Place(column, row, columns=width // TILE, rows=height // TILE)
 
 
 def bucket(word: bytes) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from surprise_memory.envs.base import Array, Step, VecEnv
+from surprise_memory.envs.base import Array, Place, Step, VecEnv
 from surprise_memory.errors import UserError, require
 
 PREFIX = "NoisyTV/"
@@ -64,8 +64,10 @@ class NoisyTV(VecEnv):
         plain = options == TVOptions()
         self.saves_state = env.saves_state and plain and not stacked
         actions = int(env.action_space.n)
+        self.action_names = env.action_names
         if self.noop is not None:
             actions += 1
+            self.action_names = ()
         self.action_space = gym.spaces.Discrete(actions)
         self.tv_action = actions - 1
         self.rng = np.random.default_rng(seed)
@@ -136,6 +138,10 @@ class NoisyTV(VecEnv):
         if self.watched[0]:
             picture = np.random.default_rng().integers(0, 256, picture.shape, np.uint8)
         return picture
+
+    def place(self) -> Place | None:
+        """For the environment behind it."""
+        return self.env.place()
 
     def keep_fixed(self, first_seed: int) -> None:
         """The channels are those of the run's start."""

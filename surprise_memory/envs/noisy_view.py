@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surprise_memory.envs.base import Array, Step, VecEnv
+from surprise_memory.envs.base import Array, Place, Step, VecEnv
 from surprise_memory.envs.noisy_tv import draw_noise
 from surprise_memory.errors import require
 
@@ -28,6 +28,7 @@ class NoisyView(VecEnv):
         self.obs_shape = env.obs_shape
         self.action_space = env.action_space
         self.noop = env.noop
+        self.action_names = env.action_names
         self.frame_channels = env.frame_channels
         self.in_processes = env.in_processes
         self.width = max(1, round(share * env.obs_shape[-1]))
@@ -70,6 +71,10 @@ class NoisyView(VecEnv):
     def render(self) -> Array:
         """The first environment, without the noise."""
         return self.env.render()
+
+    def place(self) -> Place | None:
+        """For the environment behind it."""
+        return self.env.place()
 
     def keep_fixed(self, first_seed: int) -> None:
         """For the environment behind it: the noise is fresh."""

@@ -4,15 +4,16 @@ The paper's SM (count), after Tang et al. (2017).
 """
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from surprise_memory.errors import UserError, require, require_between, require_width
 from surprise_memory.memory.base import Memory
+from surprise_memory.nn.devices import double
+
+TABLE = ("keys", "visits", "entered")
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,15 @@ class CountsConfig:
     beta: float = 0.5
     """Factor of the bonus after scaling."""
     max_codes: int = 2_000_000
-    """Codes in the table, about 120 bytes each; beyond, those that entered first are forgotten."""
+    """Codes in the table, 24 bytes each; beyond, those that entered first are forgotten."""
 
 
 @dataclass(frozen=True)
 class Pending:
     """Codes that were asked about and are not in the table yet."""
 
-    codes: Tensor  # (P, bytes) uint8
+    keys: Tensor  # (P,) int64
+    happened: Tensor  # (P,) bool: only these count
 
 
 class Counts(Memory):
@@ -41,9 +43,16 @@ class Counts(Memory):
     the codes that entered first make room. Surprises drift
     while the generator learns, so what was seen long ago hashes to something new: these are counts
     of recent surprises more than of states.
+
+    A code is kept as the sum, modulo 2^64, of a random number for each bit that is set. Two codes
+    have the same sum with probability 2^-64; among two million, any two with 1e-7.
     """
 
     G: Tensor
+    numbers: Tensor  # (bits,) int64, one for each bit
+    keys: Tensor  # (S,) int64, sorted
+    visits: Tensor  # (S,) int64
+    entered: Tensor  # (S,) int64, when; the first that entered is the first to go
     power = 1
     shared = True
 
@@ -54,65 +63,96 @@ class Counts(Memory):
         require_between("counts.max_codes", config.max_codes, 1, 100_000_000)
         self.beta = config.beta
         self.max_codes = config.max_codes
-        self.register_buffer("G", torch.randn(n, config.bits))
-        self.width = (config.bits + 7) // 8  # bytes of a code
-        self.table: dict[bytes, int] = {}
+        self.register_buffer("G", torch.randn(n, config.bits, device="cpu"))
+        rng = torch.Generator().manual_seed(0)
+        low, high = -(2**63), 2**63 - 1
+        numbers = torch.randint(low, high, (config.bits,), generator=rng, device="cpu")
+        self.register_buffer("numbers", numbers, persistent=False)
+        for name in TABLE:
+            empty = torch.zeros(0, dtype=torch.int64, device="cpu")
+            self.register_buffer(name, empty, persistent=False)
+        self.asked = 0  # codes that were ever counted, one after the other
 
     def start(self, num_envs: int) -> Pending:
         """Nothing pending."""
-        return Pending(torch.zeros(0, self.width, dtype=torch.uint8))
+        nothing = self.keys.new_zeros(0)
+        return Pending(nothing, nothing.bool())
 
     @torch.no_grad()
     def forward(
         self, u: Tensor, first: Tensor, valid: Tensor, carry: Pending
-    ) -> tuple[Tensor, Tensor, Tensor, Pending]:
+    ) -> tuple[Tensor, Tensor, None, Pending]:
         """Count in time order, environment by environment within a step."""
-        codes = torch.from_numpy(np.packbits((u[valid] @ self.G > 0).numpy(), axis=1))
-        asked = torch.cat([carry.codes, codes])
-        count = self._visits(asked.numpy())[len(carry.codes) :]
-        v = torch.zeros(*u.shape[:2], 1)
-        v[valid] = torch.from_numpy(count**-0.5).float()[:, None]
-        return v, u, codes, Pending(asked)
+        bits = u.flatten(0, 1) @ self.G > 0
+        keys = (bits * self.numbers).sum(1)
+        asked = Pending(torch.cat([carry.keys, keys]), torch.cat([carry.happened, valid.flatten()]))
+        count = self._visits(asked)[len(carry.keys) :].unflatten(0, valid.shape)
+        paid = (double(count) ** -0.5).float().to(u.device)
+        return torch.where(valid, paid, 0.0)[..., None], u, None, asked
 
-    def _visits(self, codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """How often each code (P, bytes) was seen: in the table, and in the rows up to its own."""
-        if not len(codes):
-            return np.zeros(0)
-        keys = np.ascontiguousarray(codes).view(f"V{codes.shape[1]}")[:, 0]
-        unique, which = np.unique(keys, return_inverse=True)
-        order = which.argsort(kind="stable")
-        starts = np.searchsorted(which[order], np.arange(len(unique)))
-        rank = np.empty(len(keys))
-        rank[order] = np.arange(len(keys)) - starts[which[order]] + 1  # 1 for its first row
-        before = np.array([self.table.get(key.tobytes(), 0) for key in unique])
-        visits: np.ndarray[Any, Any] = rank + before[which]
+    def _visits(self, asked: Pending) -> Tensor:
+        """How often each code (P,) was seen: in the table, and in the rows up to its own."""
+        keys, order = asked.keys.sort(stable=True)  # equal ones side by side, in time order
+        happened = asked.happened[order].long()
+        total = happened.cumsum(0)
+        begins = torch.ones_like(keys, dtype=torch.bool)
+        begins[1:] = keys[1:] != keys[:-1]
+        before = torch.where(begins, total - happened, 0).cummax(0).values  # of smaller codes
+        visits = torch.empty_like(keys)
+        visits[order] = total - before
+        place, known = self._find(asked.keys)
+        if len(self.keys):
+            visits = visits + torch.where(known, self.visits[place], 0)
         return visits
 
-    def commit(self, log: Tensor, valid: Tensor, carry: Pending) -> Pending:
+    def _find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in the table codes (P,) are, and whether they are there at all."""
+        if not len(self.keys):
+            return torch.zeros_like(keys), torch.zeros_like(keys, dtype=torch.bool)
+        place = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        return place, self.keys[place] == keys
+
+    @torch.no_grad()
+    def commit(self, log: None, valid: Tensor, carry: Pending) -> Pending:
         """Count everything that is pending."""
-        for code in carry.codes.numpy():
-            key = code.tobytes()
-            self.table[key] = self.table.get(key, 0) + 1
-        surplus = max(0, len(self.table) - self.max_codes)
-        for key in list(islice(self.table, surplus)):  # the first that entered
-            del self.table[key]
+        pending = carry.keys[carry.happened]
+        keys, which, visits = pending.unique(return_inverse=True, return_counts=True)
+        place, known = self._find(keys)
+        self.visits[place[known]] += visits[known]
+        order = torch.arange(len(pending), device=pending.device)
+        entered = torch.full_like(keys, len(pending)).scatter_reduce(0, which, order, "amin")
+        self._insert(keys[~known], visits[~known], self.asked + entered[~known])
+        self.asked += len(pending)
         return self.start(len(valid[0]))
+
+    def _insert(self, keys: Tensor, visits: Tensor, entered: Tensor) -> None:
+        """Add new codes (P,), sorted, to the table; those that entered first make room."""
+        old = torch.ones(len(self.keys) + len(keys), dtype=torch.bool, device=keys.device)
+        place = torch.searchsorted(self.keys, keys) + torch.arange(len(keys), device=keys.device)
+        old[place] = False
+        for name, new in zip(TABLE, (keys, visits, entered), strict=True):
+            column = new.new_empty(len(old))
+            column[old] = getattr(self, name)
+            column[place] = new
+            setattr(self, name, column)
+        surplus = len(self.keys) - self.max_codes
+        if surplus > 0:
+            stays = self.entered >= self.entered.sort().values[surplus]
+            for name in TABLE:
+                setattr(self, name, getattr(self, name)[stays])
 
     def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
         """The table's size, and the share of steps whose code was new."""
-        return {"codes": float(len(self.table)), "new_codes": (v == 1).float().mean().item()}
+        return {"codes": float(len(self.keys)), "new_codes": (v == 1).float().mean().item()}
 
-    def get_extra_state(self) -> dict[str, Tensor]:
-        """The table as tensors."""
-        codes = np.frombuffer(b"".join(self.table), np.uint8).reshape(len(self.table), self.width)
-        return {
-            "codes": torch.from_numpy(codes.copy()),
-            "visits": torch.tensor(list(self.table.values()), dtype=torch.int64),
-        }
+    def get_extra_state(self) -> dict[str, Any]:
+        """The table."""
+        return {name: getattr(self, name).clone() for name in TABLE} | {"asked": self.asked}
 
-    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+    def set_extra_state(self, state: dict[str, Any]) -> None:
         """The other half of get_extra_state."""
-        if state["codes"].shape[1:] != (self.width,):
-            raise UserError(f"the table's codes have not {self.width} bytes each")
-        codes = [code.tobytes() for code in state["codes"].numpy()]
-        self.table = dict(zip(codes, state["visits"].tolist(), strict=True))
+        if set(state) != {*TABLE, "asked"}:
+            raise UserError("the table of codes is not one that this version wrote")
+        for name in TABLE:
+            setattr(self, name, state[name].to(self.keys.device, torch.int64).clone())
+        self.asked = int(state["asked"])

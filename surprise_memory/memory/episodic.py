@@ -4,6 +4,9 @@ M(j) holds the key u_{t-j} Q. Nothing is copied per step. Keys go into an append
 memory of step t is the window of the last N rows of that log, cut where the episode began. Row
 N + t of a log `(N + T, B, d)` is step t's key, so M at (t, b) is `log[t : t + N, b]`, newest last.
 Its last `filled[t, b]` rows belong to this episode.
+
+With `write_every` = e only every e-th key of an episode is written (appendix B), so N slots span
+N e steps. The log then holds written keys alone, and `written[t, b]` is where the window begins.
 """
 
 from dataclasses import dataclass
@@ -33,6 +36,8 @@ class KeyLog:
 
     log: Tensor  # (N + T, B, d)
     filled: Tensor  # (T, B) int64, slots in use, at most N
+    # (T, B) int64, keys of this rollout that were written before each step; None: one a step.
+    written: Tensor | None = None
 
     def windows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The memories of some steps `rows` (K,), which index the flattened (T*B).
@@ -47,7 +52,8 @@ class KeyLog:
         windows = log.as_strided((B * length - N + 1, N * d), (d, 1))
         t = rows // B
         b = rows % B
-        M = windows.index_select(0, b * length + t).unflatten(1, (N, d))
+        start = t if self.written is None else self.written.flatten()[rows]
+        M = windows.index_select(0, b * length + start).unflatten(1, (N, d))
         filled = self.filled.flatten()[rows][:, None]
         used = torch.arange(N, device=rows.device) >= N - filled
         return M, used
@@ -56,29 +62,46 @@ class KeyLog:
 def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     """The read w M, one query per memory: k (K, d), M (K, N, d), used (K, N) bool; returns (K, d).
 
+    The weights w are those of `read_weights`. An empty memory reads zero.
+    """
+    if read in ("cosine", "cosine-mean"):
+        k, scale = cosine_factors(k, M, used, read)
+        # Linear in k: (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
+        S = (M * scale[:, :, None]).transpose(1, 2) @ M
+        return torch.bmm(k[:, None], S).squeeze(1)
+    w = read_weights(k, M, used, read)
+    return torch.bmm(w[:, None], M).squeeze(1)
+
+
+def read_weights(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
+    """How strongly each slot is read: w (K, N) for queries k (K, d), M (K, N, d), used (K, N) bool.
+
     cosine       w(j) = k M(j)^T / (|k| |M(j)|), exactly as printed
     cosine-mean  the same divided by the number of slots in use
     softmax      w = softmax(k M^T), as in the authors' code
     ntm          w = softmax(BETA cos), as a neural Turing machine, which the paper cites
 
-    Only slots in use count. An empty memory reads zero. A zero query or slot has cosine zero, so a
-    zero query reads the mean of the slots by a softmax.
+    A slot that is not in use weighs zero. A zero query or slot has cosine zero, so a zero query
+    reads the mean of the slots by a softmax.
     """
     if read != "softmax":
-        k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
-        scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
-    if read in ("cosine", "cosine-mean"):
-        if read == "cosine-mean":
-            scale = scale / used.sum(1, keepdim=True).clamp(min=1)
-        # Linear in k: (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
-        S = (M * scale[:, :, None]).transpose(1, 2) @ M
-        return torch.bmm(k[:, None], S).squeeze(1)
+        k, scale = cosine_factors(k, M, used, read)
     score = torch.bmm(M, k[:, :, None]).squeeze(2)
+    if read in ("cosine", "cosine-mean"):
+        return score * scale
     if read == "ntm":
         score = score * (BETA * scale)
     w = score.masked_fill(~used, -torch.inf).softmax(1)
-    w = w.nan_to_num(0.0)  # a memory without slots in use
-    return torch.bmm(w[:, None], M).squeeze(1)
+    return w.nan_to_num(0.0)  # a memory without slots in use
+
+
+def cosine_factors(k: Tensor, M: Tensor, used: Tensor, read: str) -> tuple[Tensor, Tensor]:
+    """Return k / |k| (K, d) and 1 / |M(j)| (K, N), 0 for slots that are not in use."""
+    k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
+    scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
+    if read == "cosine-mean":
+        scale = scale / used.sum(1, keepdim=True).clamp(min=1)
+    return k, scale
 
 
 class EpisodicMemory(nn.Module):
@@ -97,6 +120,7 @@ class EpisodicMemory(nn.Module):
         project_back: bool = True,
         train_q: bool = True,
         lasting: bool = False,
+        write_every: int = 1,
     ) -> None:
         """`project_back=False` leaves the read-out in key space (no V), as in the authors' code.
 
@@ -104,6 +128,8 @@ class EpisodicMemory(nn.Module):
         steps, whatever episode they were in.
         """
         super().__init__()
+        require_between("memory.write_every", write_every, 1, 1_000_000)
+        self.write_every = write_every
         require_between("memory.slots", slots, 1, 1_000_000)
         require_width("memory.width", width)
         if read not in READS:
@@ -112,17 +138,18 @@ class EpisodicMemory(nn.Module):
         self.width = width
         self.read = read
         self.lasting = lasting
-        self.Q = nn.Parameter(nn.init.orthogonal_(torch.empty(n, width)), requires_grad=train_q)
+        Q = nn.init.orthogonal_(torch.empty(n, width, device="cpu"))
+        self.Q = nn.Parameter(Q, requires_grad=train_q)
         self.V = None
         self.out = width  # of the read-out
         if project_back:
-            self.V = nn.Parameter(torch.zeros(width, n))
+            self.V = nn.Parameter(torch.zeros(width, n, device="cpu"))
             self.out = n
 
     def start(self, num_envs: int) -> Keys:
         """Empty memories."""
         log = self.Q.new_zeros(self.slots, num_envs, self.width)
-        return Keys(log, age=torch.zeros(num_envs, dtype=torch.int64))
+        return Keys(log, age=log.new_zeros(num_envs, dtype=torch.int64))
 
     def recall(self, k: Tensor, M: Tensor, used: Tensor) -> Tensor:
         """u^e = w M V: (K, d) queries to (K, n) read-outs."""
@@ -138,17 +165,43 @@ class EpisodicMemory(nn.Module):
         """Go through a chunk: read, then append, step by step. u (T, B, n) gives u^e (T, B, n)."""
         T, B = u.shape[:2]
         k = u @ self.Q
-        log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1)  # env by env in memory
-        log = log.transpose(0, 1)  # (N + T, B, d)
         if self.lasting:
             first = torch.zeros_like(first)
             valid = torch.ones_like(valid)  # a row that never happened leaves a slot with zeros
         age, next_age = episode_ages(first, valid, carry.age)
-        keys = KeyLog(log, filled=age.clamp(max=self.slots))
+        if self.write_every == 1:
+            log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1)  # env by env
+            log = log.transpose(0, 1)  # (N + T, B, d)
+            keys = KeyLog(log, filled=age.clamp(max=self.slots))
+            kept = log[T:]
+        else:
+            keys, kept = self._write_some(k, carry.log, age, valid)
         recalled = []
-        blocks = torch.arange(T * B).split(BLOCK)
+        blocks = torch.arange(T * B, device=u.device).split(BLOCK)
         for query, rows in zip(k.flatten(0, 1).split(BLOCK), blocks, strict=True):
             M, used = keys.windows(rows)
             recalled.append(self.recall(query, M, used))
         u_e = torch.cat(recalled).unflatten(0, (T, B))
-        return u_e, keys, Keys(log[T:], next_age)
+        return u_e, keys, Keys(kept, next_age)
+
+    def _write_some(
+        self, k: Tensor, old: Tensor, age: Tensor, valid: Tensor
+    ) -> tuple[KeyLog, Tensor]:
+        """Write the keys of an episode's steps 0, e, 2e, ... alone, e = `write_every`.
+
+        k (T, B, d), old (N, B, d), age and valid (T, B). Returns the log, whose rows behind the
+        last written one are empty, and each environment's last N keys.
+        """
+        e = self.write_every
+        T, B, d = k.shape
+        N = len(old)
+        writes = valid & (age % e == 0)
+        total = writes.cumsum(0)
+        written = total - writes.long()
+        log = torch.cat([old.transpose(0, 1), k.new_zeros(B, T, d)], 1)  # env by env
+        t, b = writes.nonzero(as_tuple=True)
+        log[b, N + written[t, b]] = k[t, b]
+        last = total[-1][:, None] + torch.arange(N, device=k.device)  # (B, N) rows
+        kept = log[torch.arange(B, device=k.device)[:, None], last].transpose(0, 1)
+        filled = ((age + e - 1) // e).clamp(max=self.slots)
+        return KeyLog(log.transpose(0, 1), filled, written), kept

@@ -45,7 +45,9 @@ class MemoryConfig:
     attach_read: bool = True
     """Whether L_W may train Q and V through u^e."""
     m_trains_surprise: bool = False
-    """Whether L_M trains the generator (the authors' code); L_W then does not train Q and V."""
+    """Whether L_M trains the generator through the query, as in Algorithm 1; L_W never does."""
+    write_every: int = 1
+    """Steps between two surprises that M keeps: k lets N slots span N k steps (appendix B)."""
 
 
 class SurpriseMemory(Memory):
@@ -63,7 +65,14 @@ class SurpriseMemory(Memory):
         query = n  # width of q
         if has_m:
             self.m = EpisodicMemory(
-                n, c.slots, c.width, c.read, c.project_back, c.train_q, c.lasting
+                n,
+                c.slots,
+                c.width,
+                c.read,
+                c.project_back,
+                c.train_q,
+                c.lasting,
+                c.write_every,
             )
             query = n + self.m.out
         if has_w:
@@ -128,8 +137,11 @@ class SurpriseMemory(Memory):
             u_e = self.m.recall(k, M, used)
             target = given if self.m.V is not None else k.detach()
             losses["m"] = c.m_coef * mean_error(u_e - target, c.loss, weight)
-            if c.m_trains_surprise or not c.attach_read:
-                u_e = u_e.detach()  # L_W never reaches the generator
+            if not c.attach_read:
+                u_e = u_e.detach()
+            elif c.m_trains_surprise and self.w:
+                # L_W trains Q and V, and never the generator: the same read of a fixed surprise.
+                u_e = self.m.recall(given @ self.m.Q, M, used)
             q = torch.cat([u_e, given], -1)
         if self.w:
             losses["w"] = mean_error(self.w(q) - q.detach(), c.loss, weight)

@@ -59,7 +59,7 @@ def conv(shape: Sequence[int], activation: Activation) -> tuple[nn.Sequential, i
         channels = out
     net = nn.Sequential(*layers, nn.Flatten())
     with torch.no_grad():
-        return net, int(net(torch.zeros(1, *shape)).shape[1])
+        return net, int(net(torch.zeros(1, *shape, device="cpu")).shape[1])
 
 
 def is_image(shape: Sequence[int]) -> bool:
@@ -100,22 +100,26 @@ def in_pieces(part: Callable[[dict[str, Tensor]], Tensor], columns: dict[str, Te
 def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
     """A GRU over time whose state is zero wherever an episode begins.
 
-    x (T, B, I), first (T, B) and h (B, H) to all states (T, B, H). The formulas are the cell's own;
-    the products of all inputs are done at once.
+    x (T, B, I), first (T, B) and h (B, H) to all states (T, B, H). The formulas are the cell's own,
+    the same on all devices; the products of all inputs are done at once.
     """
     gates = F.linear(x, cell.weight_ih, cell.bias_ih)
     states = []
     for gate, begins in zip(gates.unbind(0), first[..., None].unbind(0), strict=True):
         # Not times zero: the state of a row that never happened may be NaN.
-        h = h.masked_fill(begins, 0.0)
-        reset_x, update_x, new_x = gate.chunk(3, 1)
-        reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
-        reset = torch.sigmoid(reset_x + reset_h)
-        update = torch.sigmoid(update_x + update_h)
-        new = torch.tanh(new_x + reset * new_h)
-        h = new + update * (h - new)
+        h = gru_step(cell, gate, h.masked_fill(begins, 0.0))
         states.append(h)
     return torch.stack(states)
+
+
+def gru_step(cell: nn.GRUCell, gates: Tensor, h: Tensor) -> Tensor:
+    """The state (B, H) after one step, from the products (B, 3 H) of its input."""
+    reset_x, update_x, new_x = gates.chunk(3, 1)
+    reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
+    reset = torch.sigmoid(reset_x + reset_h)
+    update = torch.sigmoid(update_x + update_h)
+    new = torch.tanh(new_x + reset * new_h)
+    return new + update * (h - new)
 
 
 def encoder(shape: tuple[int, ...], hidden: list[int], n: int, activation: Activation) -> nn.Module:

@@ -1,12 +1,17 @@
 """Running statistics: the whitening of observations and the scale of the intrinsic reward.
 
-All statistics are float64 and part of the state_dict. Only `update` moves them.
+All statistics are float64 and part of the state_dict. Only `update` moves them. They stay on the
+host where a device has no float64.
 """
+
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import require
+from surprise_memory.nn.devices import HOST, double, float64_device
 from surprise_memory.nn.returns import discounted_filter
 
 LEVEL_STEPS = 4096  # newest steps that say how large a reward is
@@ -16,7 +21,24 @@ FAR = 1000.0  # from zero: beyond bytes, where the prior and float32 would spoil
 PRIOR = 1e-4  # observations that the prior, mean 0 and variance 1, counts as; as in the RND code
 
 
-class RunningMoments(nn.Module):
+class Statistics(nn.Module):
+    """Base of what holds float64."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move as any module does, but only to where there is float64."""
+        target = fn(torch.empty(0, device=HOST)).device
+        if target != float64_device(target):
+            fn = stay_on_host
+        super()._apply(fn, recurse)
+        return self
+
+
+def stay_on_host(x: Tensor) -> Tensor:
+    """What a device without float64 does to it."""
+    return x.to(HOST)
+
+
+class RunningMoments(Statistics):
     """Mean and variance of everything seen, merged batch by batch without loss (Chan et al.)."""
 
     mean: Tensor
@@ -35,16 +57,17 @@ class RunningMoments(nn.Module):
         require(momentum is None or 0 < momentum < 1, "scale_momentum", momentum, allowed)
         self.momentum = momentum
         self.least = least
-        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
-        self.register_buffer("count", torch.tensor(PRIOR, dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64, device=HOST))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64, device=HOST))
+        count = torch.tensor(PRIOR, dtype=torch.float64, device=HOST)
+        self.register_buffer("count", count)
 
     @torch.no_grad()
     def update(self, batch: Tensor) -> None:
         """Take in a batch (K, *shape); an empty one changes nothing."""
         if batch.shape[0] == 0:
             return
-        batch = batch.double()
+        batch = double(batch)
         size = batch.shape[0]
         past = self.count
         if self.momentum is not None:
@@ -70,22 +93,25 @@ class ObsWhitener(nn.Module):
         super().__init__()
         self.moments = RunningMoments(shape)
         self.clip = clip
+        self.is_far = False  # any feature; on the host, so that asking need not wait for a device
+        self.register_load_state_dict_post_hook(note_far)
 
     def forward(self, obs: Tensor) -> Tensor:
         """(..., *shape) to float32 of the same shape."""
         mean = self.moments.mean
-        std = (self.moments.var + 1e-8).sqrt().float()
-        if bool((mean.abs() > FAR).any()):
-            centred = (obs.double() - mean).float()  # float32 would round away what varies
+        std = (self.moments.var + 1e-8).sqrt().float().to(obs.device)
+        if self.is_far:
+            centred = (double(obs) - mean).float().to(obs.device)  # float32 would round it away
         else:
-            centred = obs.float() - mean.float()
+            centred = obs.float() - mean.float().to(obs.device)
         return (centred / std).clamp(-self.clip, self.clip)
 
     def update(self, obs: Tensor) -> None:
         """Take in (K, *shape) observations."""
         if self.moments.count == PRIOR and len(obs):
-            self._start_far(obs.double())
+            self._start_far(double(obs))
         self.moments.update(obs)
+        note_far(self)
 
     @torch.no_grad()
     def _start_far(self, first: Tensor) -> None:
@@ -94,6 +120,11 @@ class ObsWhitener(nn.Module):
         far = mean.abs() > FAR
         self.moments.mean[far] = mean[far]
         self.moments.var[far] = first.var(0, correction=0)[far]
+
+
+def note_far(whitener: Any, _: Any = None) -> None:
+    """Note whether any mean is far from zero: after an update, and after a state was loaded."""
+    whitener.is_far = bool((whitener.moments.mean.abs() > FAR).any())
 
 
 class ObsScale(nn.Module):
@@ -115,7 +146,7 @@ class ObsScale(nn.Module):
         """Nothing to learn."""
 
 
-class RewardScaler(nn.Module):
+class RewardScaler(Statistics):
     """Divide by the running std of the discounted intrinsic return.
 
     Appendix C of the paper, after Burda et al. (2018). The return is filtered forward in time, per
@@ -146,9 +177,10 @@ class RewardScaler(nn.Module):
         if follows_level:
             least = LEVEL_STEPS
         self.moments = RunningMoments(momentum=momentum, least=least)
-        self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64))
-        self.register_buffer("level", torch.ones((), dtype=torch.float64))
-        self.register_buffer("seen", torch.tensor(0))  # steps that the level is the mean of
+        self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64, device=HOST))
+        self.register_buffer("level", torch.ones((), dtype=torch.float64, device=HOST))
+        # Steps that the level is the mean of.
+        self.register_buffer("seen", torch.tensor(0, device=HOST))
 
     @property
     def std(self) -> Tensor:
@@ -160,18 +192,17 @@ class RewardScaler(nn.Module):
         return self.level * spread.clamp(min=LEAST_SPREAD * mean_return)
 
     @property
-    def settled(self) -> bool:
-        """Whether enough steps were taken in for the divisor to mean anything."""
-        return bool(self.moments.count >= LEVEL_STEPS)
+    def settled(self) -> Tensor:
+        """Whether enough steps were taken in for the divisor to mean anything: scalar, bool."""
+        return self.moments.count >= LEVEL_STEPS
 
     def forward(self, reward: Tensor) -> Tensor:
         """Scale rewards of any shape with the statistics as they are.
 
         Nothing is paid before a reward above zero was taken in: its size means nothing yet.
         """
-        if self.level == 0:
-            return torch.zeros_like(reward, dtype=torch.float32)
-        return (reward.double() / self.std).clamp(-MOST, MOST).float()
+        scaled = (double(reward) / self.std).clamp(-MOST, MOST)
+        return torch.where(self.level == 0, 0.0, scaled).float().to(reward.device)
 
     @torch.no_grad()
     def update(self, reward: Tensor, valid: Tensor, warmup: bool = False) -> None:
@@ -180,13 +211,14 @@ class RewardScaler(nn.Module):
         A warm-up fills the filter and leaves the statistics alone. Otherwise its climb from zero,
         about a hundred steps, would be most of the spread that is ever measured.
         """
+        reward = double(reward)
+        valid = valid.to(reward.device)
         if self.follows_level:
-            self._follow_level(reward[valid].double(), warmup)
+            self._follow_level(reward[valid], warmup)
         if self.level == 0:
             return
-        returns, last = discounted_filter(
-            reward.double() / self.level, self.filtered, valid, self.gamma
-        )
+        units = reward / self.level
+        returns, last = discounted_filter(units, self.filtered, valid, self.gamma)
         self.filtered.copy_(last)
         if not warmup:
             self.moments.update(returns[valid])
@@ -206,7 +238,7 @@ class RewardScaler(nn.Module):
             self.seen.zero_()
 
 
-class Standardiser(nn.Module):
+class Standardiser(Statistics):
     """(r - m) / s, clipped, for replayed rewards (Ermolov and Sebe, 2020).
 
     Their returns have no order in time. m and s are exponential averages of the batches' means and
@@ -222,9 +254,9 @@ class Standardiser(nn.Module):
         super().__init__()
         self.momentum = momentum
         self.clip = clip
-        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("spread", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("batches", torch.tensor(0))
+        self.register_buffer("mean", torch.zeros((), dtype=torch.float64, device=HOST))
+        self.register_buffer("spread", torch.zeros((), dtype=torch.float64, device=HOST))
+        self.register_buffer("batches", torch.tensor(0, device=HOST))
 
     @property
     def std(self) -> Tensor:
@@ -233,15 +265,16 @@ class Standardiser(nn.Module):
 
     def forward(self, reward: Tensor) -> Tensor:
         """Standardise rewards of any shape; zero before anything is known."""
-        scaled = ((reward.double() - self.mean) / self.std).clamp(-self.clip, self.clip)
-        return torch.where(self.batches > 0, scaled, 0.0).float()
+        scaled = ((double(reward) - self.mean) / self.std).clamp(-self.clip, self.clip)
+        return torch.where(self.batches > 0, scaled, 0.0).float().to(reward.device)
 
     @torch.no_grad()
     def update(self, reward: Tensor) -> None:
         """Take in the raw rewards (K,) of one batch."""
         if not len(reward):
             return
+        reward = double(reward)
         keep = min(self.momentum, 1 - 1 / (int(self.batches) + 1))
-        self.mean.copy_(keep * self.mean + (1 - keep) * reward.double().mean())
-        self.spread.copy_(keep * self.spread + (1 - keep) * reward.double().std(correction=0))
+        self.mean.copy_(keep * self.mean + (1 - keep) * reward.mean())
+        self.spread.copy_(keep * self.spread + (1 - keep) * reward.std(correction=0))
         self.batches += 1

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from surprise_memory.nn.devices import double
+
 
 def gae(
     reward: Tensor,
@@ -62,9 +64,9 @@ def rescale(x: Tensor, eps: float = 1e-3) -> Tensor:
 
 def unscale(y: Tensor, eps: float = 1e-3) -> Tensor:
     """The inverse of `rescale`; in float64, because it subtracts nearly equal numbers."""
-    z = y.double()
+    z = double(y)
     root = ((1 + 4 * eps * (z.abs() + 1 + eps)).sqrt() - 1) / (2 * eps)
-    return (z.sign() * (root.square() - 1)).to(y.dtype)
+    return (z.sign() * (root.square() - 1)).to(y)
 
 
 def n_step(reward: Tensor, ends: Tensor, value: Tensor, n: int, gamma: float) -> Tensor:

@@ -34,6 +34,8 @@ from surprise_memory.training.rundir import Locked, RunDir, flatten
 # Seconds to wait for another process in a cell's directory. Not for ever: a network disk may hold
 # the lock of a machine that is gone.
 PATIENCE = 120
+# Options that came later, and the values that change nothing. With these, a run keeps its name.
+LATER = {"bonus.memory.write_every": 1}
 BUSY = 75  # exit code of a cell's process that found another one in its directory (EX_TEMPFAIL)
 
 
@@ -72,7 +74,7 @@ def cells(
     found = []
     for seed in range(seeds or own_seeds):
         for entry in grid.entries:
-            options = dict(entry.options)
+            options = dict(grid.rules) | dict(entry.options)
             if budget != "smoke":  # which has small settings of its own
                 options = dict(grid.options) | options
             probes = grid.probes
@@ -81,6 +83,8 @@ def cells(
             for env in grid.envs:
                 run = with_part_options(settings(env))
                 run = dataclasses.replace(run, method=entry.method, steps=steps, seed=seed)
+                if budget == "reduced" and env in grid.env_steps:
+                    run = dataclasses.replace(run, steps=grid.env_steps[env])
                 run = with_options(run, options)
                 folder = f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
                 path = root / what / folder
@@ -108,6 +112,9 @@ def digest(run: RunConfig) -> str:
     settings = flatten(dataclasses.asdict(run))
     for name in ("threads", "save_minutes", "eval_steps", "step_seconds"):
         del settings[name]
+    for name, off in LATER.items():
+        if settings[name] == off:
+            del settings[name]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -10,6 +10,7 @@ from surprise_memory.reproduce.grids import GRIDS, Grid
 from surprise_memory.reproduce.local import Live, hours, run_local, speeds
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.loop import build
+from surprise_memory.training.plan import check_plan, describe_plan, learning_steps
 from surprise_memory.training.progress import rich_console
 
 
@@ -28,6 +29,8 @@ def reproduce(
         require_between("seeds", seeds, 1, 10_000)
     require_between("jobs", jobs, 1, 1_024)
     todo = cells(what, budget, root, seeds, preset)
+    for cell in todo:
+        check_plan(cell.run)
     print_plan(GRIDS[what], todo, jobs, dry_run)
     if dry_run or all(cell.finished for cell in todo):
         return {}
@@ -50,6 +53,8 @@ def print_plan(grid: Grid, todo: list[Cell], jobs: int, every_run: bool) -> None
             mark = "    " if cell in unfinished else "done"
             steps = f"{cell.run.steps:,} steps"
             console.print(f"  {mark} {cell.name} · {cell.run.preset} · {steps}")
+    for line in learning_lines(todo):
+        console.print(line)
     if not unfinished:
         return
     known = speeds(todo)
@@ -62,6 +67,25 @@ def print_plan(grid: Grid, todo: list[Cell], jobs: int, every_run: bool) -> None
         source = f"measured just now on {cell.env}, {cell.entry}"
     left = describe(hours(todo, known, speed, jobs))
     console.print(f"About {left} with {jobs} at a time, at {speed:,.0f} steps a second ({source}).")
+
+
+def learning_lines(todo: list[Cell]) -> list[str]:
+    """How the entries spend their steps, those that do it alike in one line.
+
+    A warm-up counts as steps. If not all entries learn from equally many, the last line says so.
+    """
+    entries: dict[str, dict[str, None]] = {}  # plan -> names of entries, each once
+    for cell in todo:
+        entries.setdefault(describe_plan(cell.run), {})[cell.entry] = None
+    lines = [f"  {', '.join(names)}: {plan}" for plan, names in entries.items()]
+    learnt = {learning_steps(cell.run) for cell in todo}
+    if len(learnt) > 1:
+        least, most = min(learnt), max(learnt)
+        lines.append(
+            f"  Not equal: some learn from {most - least:,} steps more than others "
+            f"({(most - least) / most:.1%})."
+        )
+    return lines
 
 
 def describe(time_left: float) -> str:

@@ -67,6 +67,8 @@ class Grid:
     entries: tuple[Entry, ...]
     steps: tuple[int, int]
     seeds: tuple[int, int] = (3, 5)
+    env_steps: dict[str, int] = field(default_factory=dict)
+    """Steps at the budget reduced, of environments that differ from the others."""
     preset: str = "paper"
     scale: float = 1.0
     """Returns are multiplied by this in tables."""
@@ -77,7 +79,11 @@ class Grid:
     paper_says: str = ""
     """What the paper says about it, in our words."""
     options: Options = ()
-    """Options of all entries."""
+    """Options of all entries, except at the budget smoke."""
+    rules: Options = ()
+    """Options of all entries at every budget and preset: without them it is another experiment."""
+    cumulative: bool = False
+    """Whether what counts is the task reward that is collected over all of training."""
     probes: tuple[str, ...] = ()
     """What is measured of each finished bonus: "mnir" by kind of state, the "doctor"'s numbers."""
     solved: float | None = None
@@ -270,6 +276,8 @@ GRIDS: dict[str, Grid] = {
         ("MiniWorld-PickupObjects-v0", "MiniWorld-FourRooms-v0"),
         (Entry("none", (("agent", "random"),), "random"), *methods("rnd", "rnd+sm")),
         steps=(200_000, 100_000_000),
+        rules=(("ppo.ext_coef", 0.0),),
+        cumulative=True,
         paper_says="RND+SM collects most; RND less than a random agent in the easy room.",
     ),
     "long-atari": Grid(
@@ -341,6 +349,7 @@ GRIDS: dict[str, Grid] = {
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
         (*methods("none", "rnd+sm"), DEFAULT),
         steps=(1_400_000, 5_000_000),
+        env_steps={TV_DOOR_KEY: 600_000, KEY_DOOR: 2_000_000},
         preset="default",
         scale=100,
         short=_TASKS | _WITH_TV,
@@ -351,6 +360,7 @@ GRIDS: dict[str, Grid] = {
         HELD_OUT,
         (*methods("none", "rnd+sm"), DEFAULT),
         steps=(1_400_000, 5_000_000),
+        env_steps={HELD_OUT[4]: 200_000},
         preset="default",
         scale=100,
         short=_HELD_OUT,

@@ -28,6 +28,7 @@ TABLE_1 = (
 
 # Tables 2 and 5: return over 128 episodes after 50 M frames, games in the order of GAMES.
 # The paper takes the rows marked "prior" from the paper of LWM.
+PRIOR = "(prior)"
 ATARI: dict[str, tuple[float, ...]] = {
     "emi (prior)": (33.8, 7002, 646, 558, 2688, 387),
     "ex2 (prior)": (27.1, 3387, 589, 550, 2276, 0),

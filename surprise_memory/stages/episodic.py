@@ -99,8 +99,9 @@ class Episodic(Stage):
 
     def start(self, num_envs: int) -> Visited:
         """Nothing visited."""
-        log = torch.zeros(num_envs, 0, self.config.embedding)
-        return Visited(log, torch.zeros(num_envs, dtype=torch.int64))
+        weight = next(self.embed.parameters())
+        log = weight.new_zeros(num_envs, 0, self.config.embedding)
+        return Visited(log, log.new_zeros(num_envs, dtype=torch.int64))
 
     @torch.no_grad()
     def forward(
@@ -110,10 +111,11 @@ class Episodic(Stage):
         c = self.config
         points = inputs["embedding"].unflatten(0, reward.shape)
         distance, carry = episodic_knn(points, steps.first, steps.valid, carry, c.k, c.capacity)
-        episodic = episodic_reward(distance, self.distance.mean, c)
-        episodic = torch.where(self.distance.count >= 1, episodic, 0.0)
+        device = reward.device
+        episodic = episodic_reward(distance, self.distance.mean.to(distance), c)
+        episodic = torch.where((self.distance.count >= 1).to(device), episodic, 0.0)
         alpha = lifelong_factor(reward, self.error, c.clip)
-        alpha = torch.where(self.error.count >= 1, alpha, 1.0)
+        alpha = torch.where((self.error.count >= 1).to(device), alpha, 1.0)
         record = {"e": reward, "distance": distance, "episodic": episodic, "alpha": alpha}
         return (episodic * alpha).to(reward.dtype), record, carry
 
@@ -146,11 +148,11 @@ def episodic_knn(
     points = torch.where(valid[..., None], points, 0.0)  # what never happened may hold anything
     log = torch.cat([carry.log, points.transpose(0, 1)], 1)  # step t is row L + t
     length = log.shape[1]
-    place = torch.arange(length - T, length)[None, :, None]  # (1, T, 1)
-    row = torch.arange(length)
+    place = torch.arange(length - T, length, device=log.device)[None, :, None]  # (1, T, 1)
+    row = torch.arange(length, device=log.device)
     oldest = place - age.clamp(max=capacity).T[:, :, None]  # (B, T, 1)
     found = points.new_full((B, T, k), torch.inf)
-    for envs in torch.arange(B).split(max(1, BLOCK // (T * length))):
+    for envs in torch.arange(B, device=log.device).split(max(1, BLOCK // (T * length))):
         hidden = (row < oldest[envs]) | (row >= place)
         found[envs] = nearest(log[envs, -T:], log[envs], hidden, k)
     keep = min(capacity, int(next_age.max()))
@@ -170,7 +172,7 @@ def nearest(query: Tensor, keys: Tensor, hidden: Tensor, k: int) -> Tensor:
     rough = centred.square().sum(2)[:, None] - products  # |b|^2 - 2 ab
     rough.masked_fill_(hidden, torch.inf)
     values, which = rough.topk(min(k, rough.shape[2]), dim=2, largest=False, sorted=False)
-    near = keys[torch.arange(len(keys))[:, None, None], which]  # (b, T, k, p)
+    near = keys[torch.arange(len(keys), device=keys.device)[:, None, None], which]  # (b, T, k, p)
     exact = (near - query[:, :, None]).square().sum(3).masked_fill(values.isinf(), torch.inf)
     return nn.functional.pad(exact, (0, k - exact.shape[2]), value=torch.inf)
 
@@ -186,4 +188,5 @@ def episodic_reward(distance: Tensor, mean: Tensor, config: NGUConfig) -> Tensor
 
 def lifelong_factor(e: Tensor, seen: RunningMoments, clip: float) -> Tensor:
     """Alpha = 1 + (e - mean) / std, clipped to [1, clip]."""
-    return (1 + (e - seen.mean) / (seen.var + 1e-8).sqrt()).clamp(1, clip)
+    std = (seen.var + 1e-8).sqrt().to(e)
+    return (1 + (e - seen.mean.to(e)) / std).clamp(1, clip)

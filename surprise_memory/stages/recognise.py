@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from surprise_memory.errors import require, require_between
+from surprise_memory.nn.devices import double
 from surprise_memory.stages.base import Columns, Stage, Steps
 
 GOLDEN = 0.6180339887498949  # its multiples modulo 1 spread evenly, however many there are
@@ -59,6 +60,7 @@ class Recognise(Stage):
     filled: Tensor
     added: Tensor
     usual: Tensor
+    thresholds: Tensor
 
     def __init__(self, shape: tuple[int, ...], config: RecogniseConfig) -> None:
         super().__init__()
@@ -72,16 +74,19 @@ class Recognise(Stage):
         require(c.temperature > 0, "recognise.temperature", c.temperature, "above 0")
         size = torch.Size(shape).numel()
         width = size
-        projection = torch.zeros(0)
+        projection = torch.zeros(0, device="cpu")
         if size > 2 * PROJECTED:
             # A random projection keeps distances (Johnson and Lindenstrauss); images become small.
             width = PROJECTED
-            projection = torch.randn(size, width) / width**0.5
+            projection = torch.randn(size, width, device="cpu") / width**0.5
         self.register_buffer("projection", projection)
-        self.register_buffer("points", torch.zeros(c.reservoir, width))
-        self.register_buffer("filled", torch.tensor(0))
-        self.register_buffer("added", torch.tensor(0))  # rollouts
-        self.register_buffer("usual", torch.ones(2))  # both rho of what is well recognised
+        self.register_buffer("points", torch.zeros(c.reservoir, width, device="cpu"))
+        self.register_buffer("filled", torch.tensor(0, device="cpu"))
+        self.register_buffer("added", torch.tensor(0, device="cpu"))  # rollouts
+        # Both rho of what is well recognised.
+        self.register_buffer("usual", torch.ones(2, device="cpu"))
+        thresholds = torch.tensor([c.threshold, c.local_threshold], device="cpu")
+        self.register_buffer("thresholds", thresholds, persistent=False)
 
     @torch.no_grad()
     def prepare(self, seen: Columns) -> Columns:
@@ -99,10 +104,10 @@ class Recognise(Stage):
         """Full pay for what is recognised, next to none for what is not."""
         c = self.config
         known = self.points[: int(self.filled)]
-        rho = torch.ones(len(inputs["point"]), 2)
+        rho = inputs["point"].new_ones(len(inputs["point"]), 2)
         if len(known):  # before the first rollout nothing can be recognised
             rho = recognised(inputs["point"], known)
-        above = rho / self.usual.clamp(min=1e-3) - torch.tensor([c.threshold, c.local_threshold])
+        above = rho / self.usual.clamp(min=1e-3) - self.thresholds
         share = torch.sigmoid(above.amax(1) / c.temperature).unflatten(0, reward.shape)
         record = {
             "point": inputs["point"].unflatten(0, reward.shape),
@@ -120,9 +125,10 @@ class Recognise(Stage):
             return
         size = len(self.points)
         number = min(len(rows), max(1, int(size * self.config.turnover)))
-        spread = ((torch.arange(number) + 1 + self.added * number).double() * GOLDEN) % 1
-        chosen = rows[(spread * len(rows)).long()]
-        place = (torch.arange(number) + self.added * number) % size
+        numbers = torch.arange(number, device=rows.device) + self.added * number
+        spread = (double(numbers + 1) * GOLDEN) % 1
+        chosen = rows[(spread * len(rows)).long().to(rows.device)]
+        place = numbers % size
         self.points[place] = chosen
         self.filled.copy_(torch.clamp(self.filled + number, max=size))
         if self.added > 0:  # before, nothing was compared

@@ -81,8 +81,8 @@ class Disagreement(Surprise):
         guess = self.predict(inputs)
         keep = self.config.keep
         errors = (guess - inputs["target"]).square().mean(2)  # (K, rows)
-        kept = torch.rand(errors.shape, generator=rng) < keep
-        errors = errors * kept / keep
+        kept = torch.rand(errors.shape, generator=rng, device="cpu") < keep
+        errors = errors * kept.to(errors.device) / keep
         if weight is not None:
             errors = errors * weight
         return deviations(guess), {"surprise": errors.mean(1).sum()}
@@ -104,9 +104,9 @@ class EnsembleLinear(nn.Module):
 
     def __init__(self, K: int, i: int, o: int) -> None:
         super().__init__()
-        weights = [nn.init.orthogonal_(torch.empty(i, o), 2**0.5) for _ in range(K)]
+        weights = [nn.init.orthogonal_(torch.empty(i, o, device="cpu"), 2**0.5) for _ in range(K)]
         self.weight = nn.Parameter(torch.stack(weights))
-        self.bias = nn.Parameter(torch.zeros(K, 1, o))
+        self.bias = nn.Parameter(torch.zeros(K, 1, o, device="cpu"))
 
     def forward(self, x: Tensor) -> Tensor:
         """One batched product."""

@@ -17,10 +17,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.linalg import cholesky, solve_triangular
+from torch.nn import functional as F
 
 from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
-from surprise_memory.nn.nets import encoder, is_image, mean_error, mlp, orthogonal, run_gru
+from surprise_memory.nn.nets import (
+    encoder,
+    gru_step,
+    is_image,
+    mean_error,
+    mlp,
+    orthogonal,
+    run_gru,
+)
 from surprise_memory.surprise.base import Inputs, Surprise
 from surprise_memory.types import Chunk
 
@@ -96,7 +105,8 @@ class LWM(Surprise):
         """
         obs = inputs["obs"].unflatten(0, shape)
         next_obs = inputs["next_obs"].unflatten(0, shape)
-        differs = torch.ones(shape, dtype=torch.bool)  # from the next row's observation
+        # From the next row's observation.
+        differs = torch.ones(shape, dtype=torch.bool, device=obs.device)
         differs[:-1] = (next_obs[:-1] != obs[1:]).flatten(2).any(2)
         with torch.no_grad():
             z = self.encoder(inputs["obs"])
@@ -116,7 +126,8 @@ class LWM(Surprise):
         h = inputs.get("h")
         if h is None:
             h = self.start(len(inputs["z"])).h
-        h = self.cell(self.enter(torch.cat([inputs["z"], inputs["action"]], 1)), h)
+        x = self.enter(torch.cat([inputs["z"], inputs["action"]], 1))
+        h = gru_step(self.cell, F.linear(x, self.cell.weight_ih, self.cell.bias_ih), h)
         u: Tensor = self.predict(h) - inputs["next_z"]
         return u
 
@@ -170,9 +181,10 @@ def whiten(x: Tensor) -> Tensor:
 def roll(frames: Tensor, rng: torch.Generator) -> Tensor:
     """Shift each of (K, C, H, W) frames around its edges by up to SHIFT pixels both ways."""
     K, C, height, width = frames.shape
-    shift = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=rng)
-    rows = (torch.arange(height) + shift[0]) % height  # (K, H)
-    columns = (torch.arange(width) + shift[1]) % width  # (K, W)
-    k = torch.arange(K)[:, None, None, None]
-    c = torch.arange(C)[None, :, None, None]
+    device = frames.device
+    shift = torch.randint(-SHIFT, SHIFT + 1, (2, K, 1), generator=rng, device="cpu").to(device)
+    rows = (torch.arange(height, device=device) + shift[0]) % height  # (K, H)
+    columns = (torch.arange(width, device=device) + shift[1]) % width  # (K, W)
+    k = torch.arange(K, device=device)[:, None, None, None]
+    c = torch.arange(C, device=device)[None, :, None, None]
     return frames[k, c, rows[:, None, :, None], columns[:, None, None, :]]

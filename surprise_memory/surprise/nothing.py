@@ -13,7 +13,7 @@ class Nothing(Surprise):
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Zeros (K, 1)."""
-        return torch.zeros(len(inputs["next_obs"]), 1)
+        return inputs["next_obs"].new_zeros(len(inputs["next_obs"]), 1)
 
     def losses(
         self, inputs: Inputs, loss: str, rng: torch.Generator, weight: Tensor | None = None

@@ -67,18 +67,23 @@ def picture(env: VecEnv, env_id: str) -> Array:
 
 def check_fits(env_id: str, config: RunConfig) -> None:
     """Refuse to let a run's agent play an environment that it cannot see or act in."""
-    if env_id == config.env:
-        return
-    own = make_vec(config.env, 1, 0)
-    other = make_vec(env_id, 1, 0)
-    fits = own.obs_shape == other.obs_shape and own.action_space == other.action_space
-    own.close()
-    other.close()
-    if not fits:
+    if not fits(env_id, config):
         raise UserError(
             f"The run was trained on {config.env}, whose observations or actions are not those of "
             f"{env_id}: play {config.env}, or name another --run."
         )
+
+
+def fits(env_id: str, config: RunConfig) -> bool:
+    """Whether an environment has the observations and actions of the one a run was trained on."""
+    if env_id == config.env:
+        return True
+    own = make_vec(config.env, 1, 0)
+    other = make_vec(env_id, 1, 0)
+    same = own.obs_shape == other.obs_shape and own.action_space == other.action_space
+    own.close()
+    other.close()
+    return same
 
 
 def join(chunks: list[Chunk]) -> Chunk:

@@ -16,6 +16,7 @@ from surprise_memory.tools.stats import Array, mnir
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.types import Chunk
 
+ROOM = "room "  # and its number
 NOISE, NOTHING = "noise", "walls only"
 BLOCK = 64  # steps that are asked about at once
 
@@ -28,7 +29,7 @@ def events_of(env: VecEnv, chunk: Chunk) -> dict[str, Array]:
     """
     if "room" in chunk.extras:
         rooms = chunk.extras["room"].numpy()
-        return {f"room {room}": rooms == room for room in np.unique(rooms)}
+        return {f"{ROOM}{room}": rooms == room for room in np.unique(rooms)}
     shown = env.events(chunk.next_obs.flatten(0, 1).numpy())
     if not shown:
         return {}
@@ -94,8 +95,27 @@ def by_event(rewards: Array, counted: Array, events: list[dict[str, Array]]) -> 
         for name, mask in block.items():  # a room may appear in some blocks only
             where.setdefault(name, np.zeros_like(counted))[start : start + len(mask)] = mask
         start += len(next(iter(block.values())))
+    for name in list(where):
+        if name.startswith(ROOM):
+            where |= by_visit(name, where[name] & counted)
     found = {}
     for name, mask in where.items():
         if (mask & counted).any():
             found[name] = float(standard[mask & counted].mean())
     return found
+
+
+def by_visit(name: str, inside: Array) -> dict[str, Array]:
+    """The steps (T, B) in a room, those of its first visit in an episode apart from later ones.
+
+    Only of episodes that come back, so that both are about the same episodes; {} where none does.
+    """
+    before = np.zeros_like(inside)
+    before[1:] = inside[:-1]
+    visit = np.cumsum(inside & ~before, axis=0)
+    comes_back = visit[-1] > 1
+    first = inside & (visit == 1) & comes_back
+    if not first.any():
+        return {}
+    later = inside & (visit > 1)
+    return {f"{name}, first visit": first, f"{name}, later visits": later}

@@ -65,8 +65,8 @@ def vector(obs: dict[str, Any]) -> Array:
 
 def as_episode(obs: Array) -> Chunk:
     """Observations (T, k) as one episode in which the agent does nothing but look."""
-    after = torch.as_tensor(obs)[:, None]
-    no = torch.zeros(len(obs), 1, dtype=torch.bool)
+    after = torch.as_tensor(obs, device="cpu")[:, None]
+    no = torch.zeros(len(obs), 1, dtype=torch.bool, device="cpu")
     first = no.clone()
     first[0] = True
     return Chunk(

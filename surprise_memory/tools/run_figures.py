@@ -1,5 +1,6 @@
 """Figures of a run: its learning curve, and how surprising and novel one of its episodes was."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def draw_run(config: RunConfig, out: RunDir, seed: int) -> Path:
     top, middle, bottom = figure.subfigures(3, 1, height_ratios=[1.1, 1.1, 1])
     title = f"{config.env} · {config.method} · {config.steps:,} steps, seed {config.seed}"
     figure.suptitle(title, fontsize=11)
-    draw_curve(top.subplots(1, 2), list(out.rows()))
+    draw_curve(top.subplots(1, 2), whole_rows(out))
     axis = middle.subplots()
     if bonus is None:
         shown = np.linspace(0, len(frames) - 1, min(FRAMES, len(frames))).astype(int)
@@ -38,6 +39,19 @@ def draw_run(config: RunConfig, out: RunDir, seed: int) -> Path:
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return path
+
+
+def whole_rows(out: RunDir) -> list[dict[str, Any]]:
+    """The rows of a run whose checkpoint was loaded; says if the newest of them are lost."""
+    rows = list(out.rows())
+    last = rows[-1]["step"] if rows else 0
+    if last < out.logged:
+        warnings.warn(
+            f"{out.metrics} ends at step {last:,}, the run had rows until {out.logged:,}: "
+            "the curves are cut.",
+            stacklevel=2,
+        )
+    return rows
 
 
 def draw_curve(axes: Any, rows: list[dict[str, Any]]) -> None:

@@ -6,17 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surprise_memory.nn.devices import HOST
 from surprise_memory.types import Chunk
 
 
 class RolloutBuffer:
-    """T rows of B environments, filled in order, handed out as a Chunk.
+    """T rows of B environments on one device, filled in order, handed out as a Chunk.
 
     Refuses a column of another shape or dtype.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, device: torch.device = HOST) -> None:
         self.length = length
+        self.device = device
         self.filled = 0
         self.columns: dict[str, Tensor] = {}
 
@@ -32,7 +34,8 @@ class RolloutBuffer:
         tensors = {name: as_tensor(x) for name, x in row.items()}
         if not self.columns:
             for name, x in tensors.items():
-                self.columns[name] = x.new_empty((self.length, *x.shape))
+                shape = (self.length, *x.shape)
+                self.columns[name] = torch.empty(shape, dtype=x.dtype, device=self.device)
         if tensors.keys() != self.columns.keys():
             raise ValueError(
                 f"Row has columns {sorted(tensors)}, the rollout has {sorted(self.columns)}."
@@ -47,10 +50,11 @@ class RolloutBuffer:
             column[self.filled] = x
         self.filled += 1
 
-    def chunk(self) -> Chunk:
+    def chunk(self, after: Tensor | None = None) -> Chunk:
         """Everything that was added; the buffer is empty then.
 
-        Columns that are not transitions become the chunk's extras.
+        Columns that are not transitions become the chunk's extras. `after` (B, *obs) is what is
+        acted on next.
         """
         transitions = {}
         extras = {}
@@ -62,11 +66,11 @@ class RolloutBuffer:
                 extras[name] = rows
         self.filled = 0
         self.columns = {}
-        return Chunk(**transitions, extras=extras)
+        return Chunk(**transitions, extras=extras, after=after)
 
 
 def as_tensor(x: Any) -> Tensor:
     """A tensor as it is, anything else by way of NumPy."""
     if isinstance(x, Tensor):
         return x
-    return torch.as_tensor(np.asarray(x))
+    return torch.as_tensor(np.asarray(x), device="cpu")

@@ -12,7 +12,7 @@ from surprise_memory.errors import UserError
 from surprise_memory.training.collect import RECENT, RunnerState
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.rundir import RunDir
-from surprise_memory.types import rebuild
+from surprise_memory.types import moved, rebuild
 
 FORMAT = "surprise-memory checkpoint 3"
 KEYS = {
@@ -101,7 +101,9 @@ def cure(out: RunDir) -> str:
 
 def restore(out: RunDir, run: RunConfig, agent: Agent, bonus: Any) -> None:
     """Load networks, optimisers, statistics and random streams."""
-    put_back(read_checkpoint(out), out, run, agent, bonus)
+    content = read_checkpoint(out)
+    put_back(content, out, run, agent, bonus)
+    out.logged = content.get("logged", 0)
 
 
 def put_back(
@@ -132,15 +134,20 @@ def put_back(
         ) from error
 
 
-def resumed_state(content: dict[str, Any], out: RunDir, env: VecEnv, bonus: Any) -> RunnerState:
+def resumed_state(content: dict[str, Any], parts: Parts) -> RunnerState:
     """Where a checkpoint goes on. Environments that cannot be restored begin new episodes."""
+    _, out, env, agent, bonus = parts
     state = RunnerState.reset(env, bonus)
     try:
         if content["env"] is not None:
             env.set_state(content["env"])
             carry = rebuild(state.bonus_carry, content["bonus_carry"])
+            if bonus is not None:
+                carry = moved(carry, bonus.device)
             state = RunnerState(**content["runner"], bonus_carry=carry)
+            state.agent_state = moved(state.agent_state, agent.device)
         state.steps = content["runner"]["steps"]
+        state.task_reward_total = content["runner"].get("task_reward_total")
         state.recent = deque(map(float, content["recent"]), maxlen=RECENT)
         if content["warmup"] is not None:
             env.action_space.np_random.bit_generator.state = content["warmup"]["actions"]

@@ -21,7 +21,10 @@ Episode = tuple[float, int]  # return and length
 
 @dataclass
 class RunnerState:
-    """All that outlives a rollout besides the agent and the bonus."""
+    """All that outlives a rollout besides the agent and the bonus.
+
+    What belongs to the environments is on the host, the other two are on their device.
+    """
 
     obs: Tensor  # (B, *obs), what to act on next
     first: Tensor  # (B,) bool
@@ -30,6 +33,8 @@ class RunnerState:
     bonus_carry: Carry  # what the bonus remembers of the running episodes
     agent_state: State = field(default_factory=dict)  # what the agent does
     steps: int = 0
+    # Of all environments since the run began; None if an older version began it and did not count.
+    task_reward_total: float | None = 0.0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @staticmethod
@@ -40,10 +45,10 @@ class RunnerState:
         if bonus is not None:
             carry = bonus.start(B)
         return RunnerState(
-            obs=torch.as_tensor(door.reset(env)),
-            first=torch.ones(B, dtype=torch.bool),
-            returns=torch.zeros(B),
-            lengths=torch.zeros(B),
+            obs=torch.as_tensor(door.reset(env), device="cpu"),
+            first=torch.ones(B, dtype=torch.bool, device="cpu"),
+            returns=torch.zeros(B, device="cpu"),
+            lengths=torch.zeros(B, device="cpu"),
             bonus_carry=carry,
         )
 
@@ -55,13 +60,15 @@ class RandomAgent(Agent):
         self.space = env.action_space
         self.num_envs = env.num_envs
         self.agent = agent
+        if agent is not None:
+            self.device = agent.device
 
     def act(
         self, obs: Tensor, first: Tensor, state: State, mode: Mode
     ) -> tuple[Tensor, State, State]:
         """One action for each environment, and what the agent would have written down."""
         drawn = [self.space.sample() for _ in range(self.num_envs)]
-        action = torch.as_tensor(np.stack(drawn))
+        action = torch.as_tensor(np.stack(drawn), device=self.device)
         if self.agent is None:
             return action, {}, state
         _, extras, state = self.agent.act(obs, first, state, mode)
@@ -81,18 +88,21 @@ def env_step(
     """One step of every environment. Moves `state` on; returns a row of a chunk, (B, ...) each.
 
     `bonus` is for agents with a state, which observe the bonus of each step; it learns nothing.
+    What the agent saw and made is on its device, what the environment answered on the host.
     """
-    action, extras, state.agent_state = agent.act(state.obs, state.first, state.agent_state, mode)
-    step = door.step(env, action.numpy())
+    obs = state.obs.to(agent.device)
+    first = state.first.to(agent.device)
+    action, extras, state.agent_state = agent.act(obs, first, state.agent_state, mode)
+    step = door.step(env, action.cpu().numpy())
     row = {
-        "obs": state.obs,
+        "obs": obs,
         "action": action,
-        "reward": torch.as_tensor(step.reward),
-        "next_obs": torch.as_tensor(step.next_obs),
-        "terminated": torch.as_tensor(step.terminated),
-        "truncated": torch.as_tensor(step.truncated),
-        "first": state.first,
-        "valid": torch.as_tensor(step.valid),
+        "reward": torch.as_tensor(step.reward, device="cpu"),
+        "next_obs": torch.as_tensor(step.next_obs, device="cpu"),
+        "terminated": torch.as_tensor(step.terminated, device="cpu"),
+        "truncated": torch.as_tensor(step.truncated, device="cpu"),
+        "first": first,
+        "valid": torch.as_tensor(step.valid, device="cpu"),
     }
     if state.agent_state:
         r_int = None
@@ -100,14 +110,15 @@ def env_step(
             columns = {name: column[None] for name, column in row.items()}
             chunk = Chunk(**columns, extras={})
             raw, _, state.bonus_carry = bonus(chunk, state.bonus_carry)
-            r_int = bonus.reward(raw[0]) * row["valid"]
+            r_int = bonus.reward(raw[0]).to(agent.device) * row["valid"].to(agent.device)
             extras = extras | {"r_int": r_int}
-        state.agent_state = agent.observe_reward(state.agent_state, action, row["reward"], r_int)
+        reward = row["reward"].to(agent.device)
+        state.agent_state = agent.observe_reward(state.agent_state, action, reward, r_int)
     # `first` follows an end, and it stays set over a row that never happened.
     state.first = row["terminated"] | row["truncated"] | ~row["valid"]
-    state.obs = torch.as_tensor(step.obs)
+    state.obs = torch.as_tensor(step.obs, device="cpu")
     state.steps += env.num_envs
-    info = {name: torch.as_tensor(value) for name, value in step.info.items()}
+    info = {name: torch.as_tensor(value, device="cpu") for name, value in step.info.items()}
     return row | extras | info
 
 
@@ -120,7 +131,7 @@ def collect(
     mode: Mode = "explore",
 ) -> tuple[Chunk, list[Episode]]:
     """T steps of every environment. Moves `state` on; returns the chunk and finished episodes."""
-    buffer = RolloutBuffer(T)
+    buffer = RolloutBuffer(T, agent.device)
     episodes: list[Episode] = []
     for _ in range(T):
         row = env_step(env, agent, state, bonus, mode)
@@ -132,4 +143,7 @@ def collect(
             episodes.append((state.returns[b].item(), int(state.lengths[b].item())))
         state.returns[done] = 0.0
         state.lengths[done] = 0.0
-    return buffer.chunk(), episodes
+    chunk = buffer.chunk(after=state.obs)
+    if state.task_reward_total is not None:
+        state.task_reward_total += chunk.reward[chunk.valid].double().sum().item()
+    return chunk, episodes

@@ -39,7 +39,8 @@ class RunConfig:
     rollout: int = 128
     """Steps of each environment between updates of PPO (T); DQN has --dqn.unroll."""
     warmup_rollouts: int = 5
-    """Rollouts of random actions that train the bonus before it pays."""
+    """Rollouts of random actions that train the bonus before it pays; more than 5 take at most an
+    eighth of the steps."""
     save_minutes: float = 1.0
     """Minutes between checkpoints; 0 saves after every rollout."""
     eval_episodes: int = 128
@@ -50,6 +51,8 @@ class RunConfig:
     """Seconds that a worker process may take for a step (MiniWorld); 0 waits for ever."""
     threads: int = 1
     """Threads of torch; several runs at once use cores better than several threads."""
+    device: str = "cpu"
+    """Where networks compute: cpu, cuda, cuda:1, mps, or auto (cuda if there is one, else cpu)."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dqn: DQNConfig = field(default_factory=DQNConfig)
     bonus: BonusConfig = field(default_factory=BonusConfig)

@@ -23,6 +23,7 @@ from surprise_memory.training.collect import Episode, RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.evaluate import evaluate, summary
 from surprise_memory.training.metrics import check_losses, rollout_metrics
+from surprise_memory.training.plan import check_plan, warmup_rollouts
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.training.seeds import EVAL_ENVS, eval_seed, training_seed
 from surprise_memory.training.stop import Stop
@@ -46,7 +47,7 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
     bonus = None
     if run.method != "none":
         bonus = agent.trainer(
-            run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space
+            run.method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space, run.device
         )
     return env, agent, bonus
 
@@ -56,6 +57,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
 
     `report` gets every row of metrics.
     """
+    check_plan(run)
     torch.set_num_threads(run.threads)
     with Stop() as stop:
         saved = None
@@ -70,7 +72,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
         while state.steps < run.steps and not stop.asked:
             chunk, episodes = collect_or_save(parts, state, T)
             r_int, metrics, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
-            metrics |= rollout_metrics(chunk, r_int, episodes, state.recent)
+            metrics |= rollout_metrics(chunk, r_int, episodes, state)
             check_losses(metrics, out, run.backbone)
             row = {"step": state.steps, "charts/SPS": clock.speed(state.steps)} | metrics
             out.log(row)
@@ -94,12 +96,14 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
 def collect_or_save(parts: Parts, state: RunnerState, T: int) -> tuple[Chunk, list[Episode]]:
     """T steps. Where the environment fails in them, what was learnt before is saved."""
     steps = state.steps
+    total = state.task_reward_total
     try:
         chunk, episodes = collect(parts.env, parts.agent, state, T, parts.bonus)
         check_finite(chunk)
     except UserError:
         if not parts.env.saves_state:  # one that does could not go on from the midst of a rollout
             state.steps = steps
+            state.task_reward_total = total
             save_checkpoint(parts, state, final=True)
         raise
     return chunk, episodes
@@ -114,7 +118,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
         state = RunnerState.reset(env, bonus)
     else:
         put_back(saved, out, run, agent, bonus)
-        state = resumed_state(saved, out, env, bonus)
+        state = resumed_state(saved, parts)
         out.rewind(state.steps)  # before anything is collected: steps count on from here
         if out.logged < saved.get("logged", 0):
             warnings.warn(
@@ -125,7 +129,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
             out.logged = saved["logged"]
         if saved["warmup"] is None:
             if state.steps < run.steps:
-                missing = agent.rollouts_to_refill(state.steps, run.warmup_rollouts)
+                missing = agent.rollouts_to_refill(state.steps, warmup_rollouts(run))
                 fill(run, env, agent, agent, bonus, state, missing)
             return state
         done = saved["warmup"]["done"]

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from surprise_memory.errors import UserError
-from surprise_memory.training.collect import Episode
+from surprise_memory.training.collect import Episode, RunnerState
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
@@ -15,14 +15,16 @@ def rollout_metrics(
     chunk: Chunk,
     r_int: Tensor | None,
     episodes: list[Episode],
-    recent: deque[float],
+    state: RunnerState,
 ) -> dict[str, float]:
     """Episodes, the noisy TV and rooms, if the environment has them.
 
-    Adds the returns to `recent`.
+    Adds the returns to `state.recent`.
     """
-    recent.extend(value for value, _ in episodes)
-    row = episode_metrics(episodes, recent)
+    state.recent.extend(value for value, _ in episodes)
+    row = episode_metrics(episodes, state.recent)
+    if state.task_reward_total is not None:
+        row["charts/task_reward_total"] = state.task_reward_total
     return row | tv_metrics(chunk, r_int) | room_metrics(chunk, r_int)
 
 

@@ -18,7 +18,7 @@ def _default(env: str) -> RunConfig:
 
 
 def _paper(env: str) -> RunConfig:
-    """Every number as printed (tables 3 to 5, appendix B).
+    """Every number as printed (tables 3 to 5, appendix B), gradients as in Algorithm 1.
 
     Widths that are not printed are 512, as in RND.
     """
@@ -31,7 +31,7 @@ def _paper(env: str) -> RunConfig:
         bootstrap_time_limits=False,
         reward_clip=1.0,
     )
-    memory = MemoryConfig(width=16, read="cosine", w_hidden=32, loss="norm")
+    memory = MemoryConfig(width=16, read="cosine", w_hidden=32, loss="norm", m_trains_surprise=True)
     bonus = BonusConfig(
         rnd=RNDConfig(n=512),
         memory=memory,
@@ -91,13 +91,18 @@ def _paper_miniworld(run: RunConfig) -> RunConfig:
 def _released_code(env: str) -> RunConfig:
     """What the authors' code does differently, without its bugs: see docs/deviations.md."""
     paper = _paper(env)
+    n = paper.bonus.rnd.n
+    width = 16
+    # That code weighs L_M by 0.01 and averages squares over the slot's width, those of L_SG over n.
+    # Here both are sums, so their ratio asks for another weight.
+    m_coef = 0.01 * n / width
     memory = MemoryConfig(
-        width=16,
+        width=width,
         w_hidden=32,
         read="softmax",
         project_back=False,
         train_q=False,
-        m_coef=0.01,
+        m_coef=m_coef,
         attach_read=False,
         m_trains_surprise=True,
     )

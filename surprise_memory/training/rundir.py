@@ -24,7 +24,9 @@ TAIL = 2**16  # bytes at the end of metrics.jsonl that are read for its last row
 
 
 # Options that a resumed run may have other values of: they decide how long and how, not what.
-MAY_CHANGE = ("steps", "threads", "save_minutes", "eval_episodes", "eval_steps", "step_seconds")
+MAY_CHANGE = (
+    "steps", "threads", "device", "save_minutes", "eval_episodes", "eval_steps", "step_seconds",
+)  # fmt: skip
 OURS = (".lock", "cell.json")  # files that may be there before a run
 
 
@@ -43,7 +45,7 @@ class RunDir:
         self.previous = path / "checkpoint.previous.pt"  # the one before
         self.eval = path / "eval.json"
         self.done = path / "DONE"
-        self.logged = 0  # step of the newest row
+        self.logged = 0  # step of the newest row, as the run or its checkpoint knows it
         self._lock: Any = None
 
     @property
@@ -130,9 +132,11 @@ class RunDir:
         content = self.metrics.read_bytes()
         lines = content.splitlines()
         whole = content.endswith(b"\n")
+        step = -1
         for number, line in enumerate(lines, 1):
             row = parse_row(line)
-            if row is not None:
+            if row is not None and row["step"] > step:
+                step = row["step"]
                 yield row
             elif number < len(lines) or whole:
                 raise UserError(
@@ -171,14 +175,25 @@ class RunDir:
 
 
 def parse_row(line: bytes) -> dict[str, Any] | None:
-    """A row of metrics, or None where the line is none."""
+    """A row of metrics, that is numbers and a step, or None where the line is none."""
     try:
         row = json.loads(line)
     except ValueError:  # not JSON, or not text
         return None
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int | float):
+    if not is_row(row):
         return None
-    return row
+    found: dict[str, Any] = row
+    return found
+
+
+def is_row(row: Any) -> bool:
+    """Whether this can be a row of metrics: numbers by name, one of them the step."""
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        return False
+    for value in row.values():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+    return True
 
 
 def read_config(path: Path) -> dict[str, Any]:

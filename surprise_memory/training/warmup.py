@@ -8,6 +8,7 @@ from surprise_memory.envs import VecEnv
 from surprise_memory.errors import UserError
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig
+from surprise_memory.training.plan import warmup_rollouts
 from surprise_memory.types import Chunk
 
 After = Callable[[int], None]  # gets the number of rollouts that are done
@@ -31,7 +32,7 @@ def warm_up(
     if agent.needs_warmup(bonus):
         follower = agent if agent.recurrent else None
         actor = RandomAgent(env, follower)
-        for number in range(done, run.warmup_rollouts):
+        for number in range(done, warmup_rollouts(run)):
             if number > done and after is not None:
                 after(number)
             fill(run, env, actor, agent, bonus, state, 1)

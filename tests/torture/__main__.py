@@ -22,9 +22,9 @@ Build = Callable[[int, Path], list[Case]]
 # Name -> the cases, and the share of the time.
 FAMILIES: dict[str, tuple[Build, float]] = {
     "cli": (fuzz_cli.cases, 5),
-    "library": (fuzz_library.cases, 3),
-    "damage": (damage.cases, 3),
-    "envs": (misbehave.cases, 2),
+    "library": (fuzz_library.cases, 2),
+    "damage": (damage.cases, 4),
+    "envs": (misbehave.cases, 3),
     "kills": (kills.cases, 3),
 }
 

@@ -25,6 +25,8 @@ OUTCOMES = (REFUSED, HARMLESS, TRACEBACK, SILENT, HANG)
 BAD = (TRACEBACK, SILENT, HANG)
 MEMORY = 8 * 2**30  # bytes a child may map: a huge size must not take the machine down
 OUTPUT = "output.txt"  # in a case's directory: all that it printed
+PATIENCE = 4.0  # a case that computes little may take so many limits: others may use the machine
+TICKS = os.sysconf("SC_CLK_TCK")
 PACKAGE = f"{os.sep}surprise_memory{os.sep}"
 
 
@@ -46,7 +48,7 @@ class Case:
     family: str
     name: str
     run: Callable[[], Verdict]
-    limit: float = 30.0
+    limit: float = 30.0  # seconds of CPU time, and PATIENCE times as many on the clock
     endless: bool = False  # it was told to work for ever: reaching the limit is no hang
 
 
@@ -139,18 +141,39 @@ def look(child: Running) -> Ended | None:
     """How a child ended, or None while it works. A child over its limit is killed."""
     seconds = time.monotonic() - child.began
     pid, status = os.waitpid(child.pid, os.WNOHANG)
-    if pid == 0 and seconds < child.case.limit:
+    if pid == 0 and not over(child, seconds):
         return None
     end_group(child.pid)
     if pid == 0:
         os.waitpid(child.pid, 0)
-        verdict = Verdict(HANG, f"still running after {child.case.limit:.0f} s")
+        verdict = Verdict(HANG, f"still running after {seconds:.0f} s")
         if child.case.endless:
             verdict = Verdict(HARMLESS)
     else:
         verdict = read_verdict(child.folder, os.waitstatus_to_exitcode(status))
     shutil.rmtree(child.folder, ignore_errors=True)
     return Ended(child.case, verdict, seconds)
+
+
+def over(child: Running, seconds: float) -> bool:
+    """Whether a child is over its limit. One that others keep from computing is not."""
+    limit = child.case.limit
+    if seconds < limit:
+        return False
+    return seconds >= PATIENCE * limit or cpu_seconds(child.pid) >= limit
+
+
+def cpu_seconds(group: int) -> float:
+    """The CPU time of a group's living processes."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group:
+            total += sum(int(ticks) for ticks in fields[11:15])  # its dead children's, too
+    return total / TICKS
 
 
 def end_group(group: int) -> None:

@@ -53,8 +53,9 @@ LINES = (
     ["train", "--env"],
     ["train", TOY, "--nothing"], ["train", TOY, "--nothing", "3"], ["train", TOY, TOY],
     ["train", TOY, *TINY, "--resume"], ["train", TOY, "--method"], ["eval"], ["show"], ["play"],
-    ["mnir"], ["inspect"], ["report", "a", "b"], ["reproduce", "nothing"], ["envs", "☃"],
-    ["envs", "a", "b"], ["methods", "x"], ["bench", "x"], ["doctor"], ["reproduce", "", "x"],
+    ["mnir"], ["inspect"], ["figures"], ["report", "a", "b"], ["reproduce", "nothing"],
+    ["envs", "☃"], ["envs", "a", "b"], ["methods", "x"], ["bench", "x"], ["doctor"],
+    ["reproduce", "", "x"],
 )  # fmt: skip
 
 
@@ -113,7 +114,8 @@ def bases(where: Path) -> dict[str, list[str]]:
         "methods": [],
         "show": [run],
         "play": [TOY, "--steps", "3", "--out", "play.gif"],
-        "inspect": [str(where / "grid"), "--out", "inspect"],
+        "inspect": [str(where / "grid"), "--out", "inspect.html"],
+        "figures": [str(where / "grid"), "--out", "figures"],
         "mnir": [str(where / "grid"), "--episodes", "2", "--longest", "16", "--out", "mnir.png"],
         "bench": ["--env", TOY, *tiny, "--rollouts", "1"],
         "reproduce": ["t-maze", "--budget", "smoke", "--dry-run", "--dir", "grids"],
@@ -179,7 +181,7 @@ def argument_cases(where: Path) -> Iterator[Case]:
     missing = ["", "missing", "/", "/dev/null", "/proc", str(where / "log.txt"), "a" * 5000]
     runs = [*missing, str(where), str(where / "ppo" / "config.json"), str(where / "none")]
     for run in runs:
-        for command in ("eval", "show", "inspect", "mnir"):
+        for command in ("eval", "show", "inspect", "figures", "mnir"):
             yield plain([command, run])
         yield plain(["play", TOY, "--run", run, "--steps", "3", "--out", "play.gif"])
         yield plain(["report", run, "--out", "report"])

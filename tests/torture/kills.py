@@ -23,6 +23,7 @@ RUNS = {
     "ppo, saving rarely": [TOY, *TINY[:-1], "60"],
 }
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGHUP": signal.SIGHUP}
+LONG = 300.0  # seconds that no last life should take
 RUN_CASES = 16  # of each run
 GRID_CASES = 6
 FRESH_CASES = 6
@@ -93,7 +94,7 @@ def to_the_end(patient: Patient, steps: int, config: object) -> Verdict:
     """The last life must finish, and what it leaves must be whole."""
     if not (patient.folder / "DONE").exists():
         patient.start()
-        code = patient.wait(120)
+        code = patient.wait(LONG)
         if code is None:
             patient.kill(signal.SIGKILL)
             return Verdict(SILENT, "the resumed run does not come to an end")
@@ -123,7 +124,7 @@ def grid(seed: int) -> Verdict:
         if "Traceback" in patient.said():
             return stumbled(patient, -9)
     patient.start()
-    code = patient.wait(150)
+    code = patient.wait(LONG)
     if code != 0:
         patient.kill(signal.SIGKILL) if code is None else None
         return stumbled(patient, -1 if code is None else code)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.torture.commands import checkpoint
 
-WAIT = 40.0  # seconds for a process to go after a signal that asks it to
+WAIT = 120.0  # seconds for a process to go after a signal that asks it to
 
 
 @dataclass

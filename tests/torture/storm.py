@@ -65,7 +65,7 @@ def main() -> int:
     preload()
     with tempfile.TemporaryDirectory(prefix="storm-") as folder:
         tasks = []
-        for seed in range(options.seeds):
+        for seed in range(options.first, options.first + options.seeds):
             for kills in (options.kills, 0):
                 place = Path(folder) / f"{seed}-{kills}"
                 tasks.append(Task(seed, options.steps, kills, place))
@@ -80,6 +80,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each broken run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
+    parser.add_argument("--first", type=int, default=0, help="the first of these seeds")
     parser.add_argument("--steps", type=int, default=300_000, help="of each run")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     return parser.parse_args()

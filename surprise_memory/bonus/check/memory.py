@@ -44,7 +44,7 @@ def check_memory(
     """
     memory, other = build_two(lambda c: make(n, c), Memory, config)
     first, valid = episodes()
-    u = torch.randn(T, B, n, generator=fixed_rng())
+    u = torch.randn(T, B, n, generator=fixed_rng(), device="cpu")
     u = torch.where(valid[..., None], u, 0.0)  # as a bonus hands it over
     _check_asking(memory, u, first, valid)
     _check_episodes(memory, u, first, valid)
@@ -105,7 +105,7 @@ def _check_episodes(memory: Memory, u: Tensor, first: Tensor, valid: Tensor) -> 
     promise(close(changed[valid], v[valid]), FAKE)
     if memory.shared:
         return
-    of_first_env = torch.arange(B).expand(T, B) == 0
+    of_first_env = torch.arange(B, device="cpu").expand(T, B) == 0
     changed = recall(memory, spoil(u, of_first_env), first, valid)
     promise(
         close(changed[:, 1:], v[:, 1:]),
@@ -128,7 +128,9 @@ def _check_training(memory: Memory, u: Tensor, first: Tensor, valid: Tensor) -> 
         return
     check_losses(losses)
     check_reach(memory, losses)
-    check_weight(losses, memory.losses(asked, rows, log, torch.full((len(rows),), 2.0)))
+    check_weight(
+        losses, memory.losses(asked, rows, log, torch.full((len(rows),), 2.0, device="cpu"))
+    )
     leaked = asked.grad is not None and bool(asked.grad.any())
     promise(
         not leaked or memory.reaches_surprise,

@@ -103,10 +103,10 @@ def random_columns(
     """Random columns of T * B steps, as a bonus would hand them over."""
     rng = fixed_rng()
     space.seed(0)
-    actions = torch.stack([torch.as_tensor(space.sample()) for _ in range(T * B)])
+    actions = torch.stack([torch.as_tensor(space.sample(), device="cpu") for _ in range(T * B)])
     columns = {
-        "obs": torch.randn(T * B, *shape, generator=rng),
-        "next_obs": torch.randn(T * B, *shape, generator=rng),
+        "obs": torch.randn(T * B, *shape, generator=rng, device="cpu"),
+        "next_obs": torch.randn(T * B, *shape, generator=rng, device="cpu"),
     }
     if "action" in uses:
         columns["action"] = Actions(space).encode(actions)
@@ -118,21 +118,21 @@ def episodes() -> tuple[Tensor, Tensor]:
 
     One environment has a row that never happened after an end.
     """
-    first = torch.zeros(T, B, dtype=torch.bool)
+    first = torch.zeros(T, B, dtype=torch.bool, device="cpu")
     first[0] = True
     first[17, 0] = True
     first[12:14, 1] = True
     first[21, 2] = True
     first[36, 2] = True
-    valid = torch.ones(T, B, dtype=torch.bool)
+    valid = torch.ones(T, B, dtype=torch.bool, device="cpu")
     valid[12, 1] = False
     return first, valid
 
 
 def before_reset(first: Tensor) -> tuple[Tensor, Tensor]:
     """(steps before the last reset of each environment, the others)."""
-    last = torch.where(first, torch.arange(T)[:, None], 0).max(0).values
-    past = torch.arange(T)[:, None] < last
+    last = torch.where(first, torch.arange(T, device="cpu")[:, None], 0).max(0).values
+    past = torch.arange(T, device="cpu")[:, None] < last
     return past, ~past
 
 

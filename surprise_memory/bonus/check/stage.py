@@ -78,7 +78,7 @@ class StageGame:
         self.stage = stage
         self.seen = seen
         self.first, self.valid = episodes()
-        self.u = torch.randn(T, B, 4, generator=torch.Generator().manual_seed(1))
+        self.u = torch.randn(T, B, 4, generator=torch.Generator().manual_seed(1), device="cpu")
         self.e = vector_norm(self.u, dim=-1)
 
     def ask(
@@ -179,5 +179,5 @@ def _check_training(stage: Stage, game: StageGame) -> None:
         return
     check_losses(losses)
     check_reach(stage, losses)
-    twice = stage.losses(inputs, flat, torch.full((len(rows),), 2.0), fixed_rng())
+    twice = stage.losses(inputs, flat, torch.full((len(rows),), 2.0, device="cpu"), fixed_rng())
     check_weight(losses, twice)

@@ -90,7 +90,7 @@ def _check_asking(surprise: Surprise, seen: dict[str, Tensor]) -> None:
         "Asking for u changed something: draw from `rng`, keep no state.",
     )
     promise(equal(given, seen), "prepare or forward wrote into the columns that it was given.")
-    rows = torch.arange(T * B).flip(0)[::2]
+    rows = torch.arange(T * B, device="cpu").flip(0)[::2]
     alone = surprise(surprise.prepare({name: x[rows] for name, x in seen.items()}))
     promise(
         close(alone, u[rows]),
@@ -113,7 +113,9 @@ def _check_training(surprise: Surprise, seen: dict[str, Tensor]) -> None:
         check_losses(losses)
     if type(surprise).sequence_losses is Surprise.sequence_losses:  # others get weights there
         _, once = surprise.losses(inputs, "squared", fixed_rng())
-        _, twice = surprise.losses(inputs, "squared", fixed_rng(), torch.full((T * B,), 2.0))
+        _, twice = surprise.losses(
+            inputs, "squared", fixed_rng(), torch.full((T * B,), 2.0, device="cpu")
+        )
         check_weight(once, twice)
     check_reach(surprise, losses)
 

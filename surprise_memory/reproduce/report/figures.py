@@ -8,7 +8,12 @@ import numpy as np
 
 from surprise_memory.reproduce.grids import Entry
 from surprise_memory.reproduce.report.gather import Result, Study
-from surprise_memory.reproduce.report.tables import MEMORY_COLUMNS, doctor_mean, mean
+from surprise_memory.reproduce.report.tables import (
+    CUMULATIVE,
+    MEMORY_COLUMNS,
+    doctor_mean,
+    mean,
+)
 from surprise_memory.tools.bars import event_bars
 from surprise_memory.tools.plots import GENERATORS, NO_BONUS, NORM, NOVELTY, plotting
 from surprise_memory.tools.stats import Array, smooth
@@ -28,7 +33,7 @@ Curve = tuple[Array, Array]  # million steps (K,), values (K,)
 def figures(study: Study) -> dict[str, bytes]:
     """PNGs by title: curves of the runs' metrics, and the results of their probes."""
     drawn = {}
-    for metric, title in CURVES.items():
+    for metric, title in curves(study).items():
         if study.has_metric(metric):
             drawn[title] = draw_curves(study, metric, title)
     for env in study.grid.envs:
@@ -41,6 +46,13 @@ def figures(study: Study) -> dict[str, bytes]:
     if sized(study, next(iter(MEMORY_COLUMNS))):
         drawn["effect of the size of W"] = draw_sizes(study)
     return drawn
+
+
+def curves(study: Study) -> dict[str, str]:
+    """The metrics that are drawn, and their titles. What counts most comes first."""
+    if study.grid.cumulative:
+        return {CUMULATIVE: "task reward collected so far"} | CURVES
+    return CURVES
 
 
 def mnir_of_entries(study: Study, env: str) -> dict[str, list[dict[str, float]]]:
@@ -142,13 +154,13 @@ def style_of(entry: Entry, i: int, one_generator: bool) -> dict[str, Any]:
 
 def curves_of(runs: list[Result], metric: str) -> list[Curve]:
     """The smoothed curve of each run that has logged the metric."""
-    curves = []
+    found = []
     for run in runs:
         points = [(row["step"] / 1e6, row[metric]) for row in run.rows if metric in row]
         if points:
             steps, values = np.array(points).T
-            curves.append((steps, smooth(values, max(1, len(values) // 50))))
-    return curves
+            found.append((steps, smooth(values, max(1, len(values) // 50))))
+    return found
 
 
 def draw_band(axis: Any, curves: list[Curve], label: str, style: dict[str, Any]) -> None:

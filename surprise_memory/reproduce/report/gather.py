@@ -1,14 +1,18 @@
-"""What the runs of a reproduction have left behind, read from their directories alone."""
+"""What the runs of a reproduction have left behind: in their directories, or in an archive."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from surprise_memory.errors import UserError
-from surprise_memory.files import read_json
-from surprise_memory.reproduce.celldir import probe_results, read_cell
 from surprise_memory.reproduce.grids import GRIDS, Grid
-from surprise_memory.training.rundir import RunDir
+from surprise_memory.reproduce.report.compact import (
+    FILE,
+    Record,
+    as_rows,
+    read_records,
+    record_of,
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def gather(root: Path) -> tuple[list[Study], dict[Path, str]]:
 
     Returns the studies in the order of the grids, and the runs that no grid has any more -> why.
     """
-    runs = [read(path.parent) for path in sorted(root.glob("*/*/cell.json"))]
+    runs = read_all(root)
     if not runs:
         raise UserError(
             f"{root} holds no runs of `surprise-memory reproduce`: "
@@ -142,11 +146,25 @@ def refuse_twins(runs: list[Result]) -> None:
         places[key] = r.path
 
 
-def read(path: Path) -> Result:
-    """One run's directory."""
-    about = read_cell(path)
-    out = RunDir(path)
-    rows = list(out.rows())
+def read_all(root: Path) -> list[Result]:
+    """All runs, from their directories and from the files of an archive, by grid and name."""
+    records = {path.parent: record_of(path.parent) for path in root.glob("*/*/cell.json")}
+    for file in root.glob(f"*/{FILE}"):
+        for record in read_records(file):
+            path = file.parent / record["name"]
+            if path in records:
+                raise UserError(
+                    f"{path} is a directory, and also in {file}: "
+                    "delete the directory if they are the same, or move it elsewhere."
+                )
+            records[path] = record
+    return [result_of(record, path) for path, record in sorted(records.items())]
+
+
+def result_of(record: Record, path: Path) -> Result:
+    """What the report needs of a record; `path` is where the run's directory is or was."""
+    about = record["cell"]
+    rows = as_rows(record["metrics"])
     last: dict[str, Any] = {}
     if rows:
         last = rows[-1]
@@ -156,8 +174,9 @@ def read(path: Path) -> Result:
     if speed:
         seconds = reached / speed
     score = None
-    if out.done.exists() and out.eval.exists():
-        score = read_score(out.eval)
+    if record["done"] and "eval" in record:
+        score = read_score(record["eval"], path / "eval.json")
+    probes = {name: x for name, x in record["probes"].items() if name in about["probes"]}
     return Result(
         grid=about["grid"],
         entry=about["entry"],
@@ -169,26 +188,22 @@ def read(path: Path) -> Result:
         reached=reached,
         score=score,
         seconds=seconds,
-        machine=machine(path),
+        machine=machine(record.get("versions", "")),
         rows=rows,
         path=path,
-        probe_results=probe_results(path, about["probes"]),
+        probe_results=probes,
     )
 
 
-def read_score(path: Path) -> float:
+def read_score(result: Any, path: Path) -> float:
     """The mean return in an eval.json."""
-    result = read_json(path)
     mean = result.get("mean") if isinstance(result, dict) else None
     if not isinstance(mean, int | float):
         raise UserError(f"{path} is damaged: it has no mean. Delete it to leave the score out.")
     return mean
 
 
-def machine(path: Path) -> str:
+def machine(versions: str) -> str:
     """The machine and the torch that a run was made with."""
-    versions = path / "versions.txt"
-    if not versions.exists():
-        return ""
-    lines = versions.read_text().splitlines()
+    lines = versions.splitlines()
     return ", ".join(line for line in lines if line.startswith(("machine", "torch")))

@@ -6,11 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from surprise_memory.reproduce.grids import Entry
-from surprise_memory.reproduce.published import ATARI_MEAN_MEDIAN, GAMES, HUMAN, RANDOM, Score
+from surprise_memory.reproduce.published import (
+    ATARI_MEAN_MEDIAN,
+    GAMES,
+    HUMAN,
+    PRIOR,
+    RANDOM,
+    Score,
+)
 from surprise_memory.reproduce.report.gather import Result, Study
 from surprise_memory.tools.stats import bootstrap, cohens_d, human_normalised, iqm
 
 MISSING = "missing"
+CUMULATIVE = "charts/task_reward_total"  # task reward since the run began, warm-up included
 BETTER = 0.5  # Cohen's d from which the paper calls SG+SM better than SG
 # The doctor's numbers that are shown, by the column's name.
 MEMORY_COLUMNS = {
@@ -37,6 +45,8 @@ class Table:
 def tables(study: Study) -> list[Table]:
     """One for each environment, one over all of them, and one for each other measurement."""
     made = [score_table(study, env) for env in study.grid.envs]
+    if study.grid.cumulative:
+        made.append(cumulative_table(study))
     if set(GAMES) <= set(study.grid.envs):
         made.append(human_table(study))
     if study.grid.comparable:
@@ -69,7 +79,19 @@ def score_table(study: Study, env: str) -> Table:
             finished = [r for r in study.of(env, entry.name) if r.score is not None]
             row.append(", ".join(solved_at(result, enough) for result in finished))
         rows.append(row)
+    for method, score in quoted(study, env).items():
+        row = [method, printed(score)]
+        rows.append(row + [""] * (len(head) - len(row)))
     return Table(study.grid.short.get(env, env), head, rows)
+
+
+def quoted(study: Study, env: str) -> dict[str, Score]:
+    """Scores that the paper itself quotes from elsewhere, of methods that are not run here."""
+    found = {}
+    for (where, method), score in study.grid.published.items():
+        if where == env and method.endswith(PRIOR):
+            found[method] = score
+    return found
 
 
 def counterpart(entry: Entry) -> str:
@@ -94,6 +116,27 @@ def solved_at(result: Result, enough: float) -> str:
         if row["step"] > result.steps / 10 and row.get("charts/return_128", -math.inf) >= enough:
             return f"{row['step'] / 1e6:.2f} M"
     return "-"
+
+
+def cumulative_table(study: Study) -> Table:
+    """Task reward collected over all of training, by finished runs; they have equally many steps.
+
+    Runs of versions that did not count it are left out.
+    """
+    head = ["method", "environment", "mean ± std", "per 1,000 steps", "by seed"]
+    rows = []
+    for env in study.grid.envs:
+        for entry in study.grid.entries:
+            totals = []
+            rates = []
+            for result in study.of(env, entry.name):
+                if result.score is not None and result.last(CUMULATIVE, 1.0):
+                    totals.append(result.last(CUMULATIVE, 1.0)[-1])
+                    rates.append(1000 * totals[-1] / result.reached)
+            by_seed = ", ".join(map(number, totals)) or MISSING
+            name = study.grid.short.get(env, env)
+            rows.append([entry.name, name, spread(totals), number(mean(rates)), by_seed])
+    return Table("task reward collected over training", head, rows)
 
 
 def overall_table(study: Study) -> Table:

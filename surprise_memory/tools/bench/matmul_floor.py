@@ -125,9 +125,9 @@ def matmuls(job: Job) -> list[Matmul]:
     forward: list[Matmul] = []
     backward: list[Matmul] = []
     for layer in job.layers:
-        x = torch.randn(job.rows, layer.i)
-        weight = torch.randn(layer.o, layer.i)
-        grad = torch.randn(job.rows, layer.o)
+        x = torch.randn(job.rows, layer.i, device="cpu")
+        weight = torch.randn(layer.o, layer.i, device="cpu")
+        grad = torch.randn(job.rows, layer.o, device="cpu")
         forward.append((x, weight.t(), torch.empty_like(grad)))
         if job.learn and layer.weight_grad:
             backward.append((grad.t(), x, torch.empty_like(weight)))

@@ -50,7 +50,7 @@ class NoiseSource:
         where = (self.rng.random(chunk.shape) < SHARE) & valid
         noisy = obs.copy()
         noisy[where] = self.draw(obs[where], obs[valid])
-        return dataclasses.replace(chunk, next_obs=torch.as_tensor(noisy)), where
+        return dataclasses.replace(chunk, next_obs=torch.as_tensor(noisy, device="cpu")), where
 
     def draw(self, shown: Array, real: Array) -> Array:
         """What stands in the place of some successors `shown` (K, *obs), among `real` ones."""

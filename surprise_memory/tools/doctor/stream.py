@@ -161,7 +161,9 @@ def key_maker(obs: Tensor) -> tuple[str, Callable[[Tensor], Array]]:
         return "exact", lambda vectors: _bytes_to_keys(vectors.numpy())
     mean = obs.mean(0)
     std = obs.std(0) + 1e-6
-    plane = torch.randn(obs.shape[1], SIMHASH_BITS, generator=torch.Generator().manual_seed(0))
+    plane = torch.randn(
+        obs.shape[1], SIMHASH_BITS, generator=torch.Generator().manual_seed(0), device="cpu"
+    )
 
     def simhash(vectors: Tensor) -> Array:
         signs = ((vectors - mean) / std) @ plane > 0

@@ -103,9 +103,9 @@ def scale_values(seen: Seen, bonus: RolloutTrainer, paid: str) -> Values:
     rows = seen.rows
     raw = np.where(rows, seen.column("novelty"), 0.0)
     std = float(bonus.scaler.std)
-    valid = torch.as_tensor(rows)
+    valid = torch.as_tensor(rows, device="cpu")
     returns, _ = discounted_filter(
-        torch.as_tensor(raw), bonus.scaler.filtered, valid, bonus.config.gamma
+        torch.as_tensor(raw, device="cpu"), bonus.scaler.filtered, valid, bonus.config.gamma
     )
     today = np.nan
     if rows.sum() > 1:

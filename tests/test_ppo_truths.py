@@ -1,0 +1,61 @@
+"""What PPO learns from, worked out by hand: ends, time limits, the clipped reward, both streams."""
+
+from dataclasses import replace
+
+import fakes
+import pytest
+import torch
+from gymnasium import spaces
+
+from surprise_memory.agents.ppo import PPO, PPOConfig
+
+GAMMA = 0.5
+
+
+class Constant(torch.nn.Module):
+    """Both values are those of the observation's first two features; the actions do not matter."""
+
+    log_std = None
+
+    def forward(self, obs):
+        return torch.zeros(len(obs), 2), obs[:, 0], obs[:, 1]
+
+
+def rollout(reward, terminated, truncated, **config):
+    """One environment. Values are 10 and 100 everywhere; returns its advantages (T,)."""
+    config = PPOConfig(lam=0.0, gamma_ext=GAMMA, gamma_int=GAMMA, ext_coef=1.0, **config)
+    agent = PPO((2,), spaces.Discrete(2), config, True)
+    agent.policy = Constant()
+    T = len(reward)
+    flags = torch.tensor([terminated, truncated], dtype=torch.bool)[..., None]
+    chunk = fakes.chunk_of(torch.tensor([10.0, 100.0]).expand(T, 1, 2))
+    chunk = replace(
+        chunk,
+        reward=torch.tensor(reward)[:, None],
+        terminated=flags[0],
+        truncated=flags[1],
+        extras={"v_ext": torch.full((T, 1), 10.0), "v_int": torch.full((T, 1), 100.0)},
+    )
+    return agent.advantages(chunk, torch.ones(T, 1))
+
+
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "successor"),
+    [(0, 0, 10.0), (1, 0, 0.0), (0, 1, 10.0), (1, 1, 0.0)],
+)
+def test_an_end_that_is_also_a_time_limit_is_an_end(terminated, truncated, successor):
+    columns = rollout([3.0, 0.0], [terminated, 0], [truncated, 0])
+    assert columns["ext"][0, 0] == 3.0 + GAMMA * successor
+
+
+@pytest.mark.parametrize(("clip", "want"), [(1.0, [-1.0, 0.5, 1.0]), (0.0, [-7.0, 0.5, 3.0])])
+def test_the_tasks_reward_is_clipped_on_both_sides_and_the_bonus_is_not(clip, want):
+    columns = rollout([-7.0, 0.5, 3.0], [0] * 3, [0] * 3, reward_clip=clip)
+    assert columns["ext"][:, 0].tolist() == [x + GAMMA * 10 for x in want]
+    assert columns["int"][:, 0].tolist() == [1 + GAMMA * 100] * 3
+
+
+@pytest.mark.parametrize(("episodic", "at_end"), [(False, 1 + GAMMA * 100), (True, 1.0)])
+def test_the_bonuss_return_ends_with_an_episode_only_where_it_is_asked_to(episodic, at_end):
+    columns = rollout([0.0] * 3, [0, 1, 0], [0] * 3, episodic_intrinsic=episodic)
+    assert columns["int"][:, 0].tolist() == [1 + GAMMA * 100, at_end, 1 + GAMMA * 100]
