@@ -7,7 +7,7 @@ import copy
 import json
 from dataclasses import replace
 
-import fakes  # noqa: F401 (registers Picture-v0)
+import fakes
 import far_device
 import numpy as np
 import pytest
@@ -336,3 +336,53 @@ def test_the_sb3_adapter(env_id, method):
         _, far_reward, _, _ = there.step(action)
         assert np.array_equal(reward, far_reward)
     assert near.metrics == there.metrics and near.metrics
+
+
+def test_the_gymnasium_adapter():
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    from surprise_memory.adapters.gymnasium import BonusVectorEnv
+
+    paid = []
+    for device in ("cpu", "far"):
+        envs = SyncVectorEnv([fakes.Counter] * B, autoreset_mode=AutoresetMode.SAME_STEP)
+        envs = BonusVectorEnv(envs, update_every=T, config=CONFIG, device=device)
+        envs.reset(seed=0)
+        paid.append([envs.step(np.ones(B, np.int64))[1] for _ in range(4 * T)])
+        assert str(envs.bonus.device.type) == device
+    assert np.array_equal(*paid) and np.any(paid[0])
+
+
+def test_the_torchrl_adapter():
+    pytest.importorskip("torchrl", reason="pip install 'surprise-memory[torchrl]'")
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymWrapper, SerialEnv
+
+    from surprise_memory.adapters.torchrl import INTRINSIC, SurpriseModule
+
+    env = SerialEnv(B, lambda: GymWrapper(fakes.Counter()))
+    cpu, far = (SurpriseModule(env, "icm+sm", config=CONFIG, device=d) for d in ("cpu", "far"))
+    for batch in Collector(env, None, frames_per_batch=T * B, total_frames=4 * T * B):
+        paid = [module(batch.clone())[INTRINSIC] for module in (cpu, far)]
+        assert torch.equal(*paid)
+    assert paid[0].any()
+
+
+def test_the_rsl_rl_adapter(monkeypatch):
+    """rsl_rl's own runner: the environment is on the host, everything else on the far device."""
+    pytest.importorskip("rsl_rl", reason="pip install 'surprise-memory[rsl_rl]'")
+    from test_adapter_rsl_rl import Walk, make
+
+    # TensorDict waits for a device after it has moved something, and PPO asks for its precisions.
+    for name, answer in (("synchronize", None), ("get_amp_supported_dtype", [torch.bfloat16])):
+        module = torch.get_device_module("far")
+        monkeypatch.setattr(module, name, lambda answer=answer: answer, raising=False)
+    # In inference mode, operations come to the far device before they are taken apart.
+    monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
+    rewards = []
+    for device in ("cpu", "far"):
+        runner = make(Walk(), {"method": "rnd+sm"}, device=device)
+        runner.learn(3)
+        rewards.append(runner.alg.storage.rewards.cpu())
+        assert runner.alg.bonus.device.type == device
+    assert torch.equal(*rewards) and (rewards[0] != 1).any()

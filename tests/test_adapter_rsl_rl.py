@@ -66,7 +66,7 @@ class Walk(VecEnv):
         return self.look(), torch.ones(self.num_envs), done.long(), extras
 
 
-def make(env=None, surprise=None, obs_groups=None, log_dir=None, **algorithm):
+def make(env=None, surprise=None, obs_groups=None, log_dir=None, device="cpu", **algorithm):
     """A runner of rsl_rl, made from its configuration alone."""
     model = {"class_name": "MLPModel", "hidden_dims": [8], "activation": "elu"}
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0}
@@ -86,7 +86,7 @@ def make(env=None, surprise=None, obs_groups=None, log_dir=None, **algorithm):
     if surprise is not None:
         cfg["algorithm"]["surprise"] = surprise
     torch.manual_seed(0)
-    return OnPolicyRunner(env or Walk(), cfg, log_dir=log_dir)
+    return OnPolicyRunner(env or Walk(), cfg, log_dir=log_dir, device=device)
 
 
 @pytest.fixture(autouse=True)

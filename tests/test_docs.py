@@ -267,6 +267,29 @@ def test_the_librarys_page_runs_from_top_to_bottom():
     assert "intrinsic/novelty" in names["metrics"]
 
 
+def test_the_page_about_adapters_runs(tmp_path, monkeypatch, capsys):
+    for library in ("stable_baselines3", "rsl_rl", "torchrl"):
+        pytest.importorskip(library)
+    from rsl_rl.utils import resolve_callable
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv
+
+    from surprise_memory.adapters.rsl_rl import SurprisePPO
+
+    monkeypatch.chdir(tmp_path)
+    env = GymEnv("CartPole-v1")
+    theirs = {"env": env, "collector": Collector(env, frames_per_batch=32, total_frames=64)}
+    names = {}
+    gymnasium, sb3, rsl_rl, torchrl = blocks(ROOT / "docs" / "adapters.md", "python")
+    for block in (gymnasium, sb3, rsl_rl):
+        exec(block, names)
+    exec(torchrl, theirs)
+    assert capsys.readouterr().out.startswith("[0. 0. 0. 0.]")
+    assert names["model"].num_timesteps == 1024 and (tmp_path / "bonus.pt").exists()
+    assert resolve_callable(names["algorithm"]["class_name"]) is SurprisePPO
+    assert int(theirs["surprise"].bonus.updates) == 2
+
+
 def test_a_part_of_ones_own_is_registered_as_the_pages_say():
     try:
         exec(blocks(ROOT / "docs" / "stages.md", "python")[0], {})

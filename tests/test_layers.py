@@ -31,7 +31,7 @@ SAME_LEVEL = {
 LIGHT = ("errors", "files", "tools.stats", "reproduce.grids", "reproduce.report", "envs.base")
 EXTRAS = {
     "tyro", "rich", "envpool", "minigrid", "miniworld", "pyglet", "imageio", "matplotlib",
-    "tensorboard", "ray", "sklearn", "stable_baselines3",
+    "tensorboard", "ray", "sklearn", "stable_baselines3", "rsl_rl", "torchrl", "tensordict",
 }  # fmt: skip
 
 

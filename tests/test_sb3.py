@@ -1,6 +1,7 @@
 """The wrapper for Stable-Baselines3: what is paid, when, for which successor."""
 
 import copy
+import json
 import pickle
 
 import fakes  # noqa: F401 (registers Counter-v0)
@@ -301,3 +302,66 @@ def test_a_nan_from_an_environment_is_refused():
     env.reset()
     with pytest.raises(UserError, match="next_obs is nan in environment 0, feature 1"):
         walk(env, 1)
+
+
+@pytest.mark.parametrize("key", [None, "count", "table"])
+def test_of_dict_observations_the_bonus_sees_the_chosen_key(key):
+    env = SurpriseVecEnv(DummyVecEnv([Many, Many]), "rnd", config=SMALL, key=key)
+    env.reset()
+    walk(env, 3)
+    last = torch.cat([row.next_obs for row in env.bonus.steps.rows])[-1]  # the end of an episode
+    count, table = np.eye(9)[3].tolist(), [3.0] * 6
+    expected = {None: count + table, "count": count, "table": table}[key]
+    assert last.tolist() == [expected, expected]
+
+
+def test_a_key_that_is_not_there_is_refused():
+    with pytest.raises(UserError, match=r"Unknown key 'tables'\. Did you mean 'table'"):
+        SurpriseVecEnv(DummyVecEnv([Many]), key="tables")
+    with pytest.raises(UserError, match="chooses an entry of Dict observations"):
+        SurpriseVecEnv(make_vec_env("CartPole-v1", 1), key="table")
+
+
+class TwoLevers(Many):
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def __init__(self):
+        super().__init__("two axes")
+
+
+def test_multidiscrete_actions_work_where_the_bonus_does_not_model_actions():
+    env = SurpriseVecEnv(DummyVecEnv([TwoLevers, TwoLevers]), every=8, config=SMALL)
+    model = sb3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0).learn(64)
+    assert int(env.bonus.updates) == 4 and model.rollout_buffer.rewards.max() > 0
+    with pytest.raises(UserError, match="models Discrete and one-dimensional Box actions"):
+        SurpriseVecEnv(DummyVecEnv([TwoLevers]), "icm+sm")
+
+
+def test_a_models_logger_hears_what_the_bonus_tells(tmp_path):
+    logger = sb3.common.logger.configure(str(tmp_path), ["json"])
+    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 2, seed=0), every=32, config=SMALL)
+    model = sb3.PPO("MlpPolicy", VecNormalize(env), n_steps=32, batch_size=32, seed=0)
+    model.set_logger(logger)
+    env.log_to(model)
+    model.learn(128)
+    rows = [json.loads(line) for line in (tmp_path / "progress.json").open()]
+    assert len(rows) == 2
+    for name, value in env.metrics.items():
+        assert np.isclose(rows[-1][name], value) and name in rows[0]
+    assert "intrinsic/novelty" in env.metrics
+    with pytest.raises(UserError, match="this is SurpriseVecEnv"):
+        env.log_to(env)
+
+
+def test_a_model_that_has_not_learnt_yet_has_no_logger_to_write_to():
+    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 2, seed=0), every=2, config=SMALL)
+    env.log_to(sb3.PPO("MlpPolicy", env, n_steps=32, batch_size=32))
+    env.reset()
+    walk(env, 2)
+    assert env.metrics
+
+
+def test_a_second_bonus_inside_is_refused():
+    inner = SurpriseVecEnv(make_vec_env("CartPole-v1", 1), config=SMALL)
+    with pytest.raises(UserError, match="wrap the environments once"):
+        SurpriseVecEnv(VecFrameStack(inner, 2))

@@ -44,10 +44,12 @@ class BonusVectorEnv(VectorWrapper):
         update_every: int = 128,
         config: BonusConfig | None = None,
         seed: int = 0,
+        device: str = "cpu",
         key: str | None = None,
     ) -> None:
         """`update_every` counts vector steps; nothing is paid at first.
 
+        The bonus computes on `device`.
         `key` is the entry of Dict observations that the bonus looks at; None is all of them.
         """
         self.mode = autoreset_mode(envs)
@@ -62,7 +64,7 @@ class BonusVectorEnv(VectorWrapper):
         self.since = 0  # vector steps since the last update
         shape, self.prepare = to_arrays(envs.single_observation_space, key)
         space = envs.single_action_space
-        self.bonus = Bonus(method, shape, envs.num_envs, config, seed, space)
+        self.bonus = Bonus(method, shape, envs.num_envs, config, seed, space, device)
         self.metrics: dict[str, float] = {}
         self.obs: Array | None = None
         self.ended: Array = np.zeros(envs.num_envs, dtype=bool)  # with the step before

@@ -78,7 +78,8 @@ class SurprisePPO(PPO):  # type: ignore[misc]  # rsl_rl has no types
     ) -> Bonus:
         width = self.storage.actions.shape[2:]
         actions = Box(-np.inf, np.inf, tuple(width), np.float32)
-        return Bonus(chosen.method, shape, self.storage.num_envs, config, chosen.seed, actions)
+        B = self.storage.num_envs
+        return Bonus(chosen.method, shape, B, config, chosen.seed, actions, self.device)
 
     @staticmethod
     def construct_algorithm(obs: Any, env: Any, cfg: dict[str, Any], device: str) -> Any:
@@ -104,24 +105,27 @@ class SurprisePPO(PPO):  # type: ignore[misc]  # rsl_rl has no types
         """The bonus (B,) of one step: `obs` is the next episode's where one has ended."""
         done = dones > 0
         before = self.see(self.transition.observations)
-        next_obs = self.see(obs).clone()
+        next_obs = self.see(obs)
         valid = torch.ones_like(done)
         if "final_obs" in extras:
             # Read only where an episode ended: elsewhere it may be of an earlier step.
-            next_obs[done] = self.see(extras["final_obs"])[done].to(next_obs.device)
-        elif bool(done.any()):
+            last = self.see(extras["final_obs"]).to(next_obs.device)  # extras stay with the env
+            ended = done.view(-1, *[1] * (last.dim() - 1))
+            next_obs = torch.where(ended, last, next_obs)
+        else:
             valid = ~done
-            self._warn()
+            self._warn(done)
         return self.bonus.step(before, self.transition.actions, next_obs, done, valid)
 
-    def _warn(self) -> None:
-        if not self.warned:
+    def _warn(self, done: Tensor) -> None:
+        """Once, at the first end of an episode."""
+        if not self.warned and bool(done.any()):
+            self.warned = True
             warnings.warn(
                 "The environment ends episodes without extras['final_obs'], so their last steps "
                 "pay no bonus. Isaac Lab has it with compute_final_obs=True.",
                 stacklevel=4,
             )
-        self.warned = True
 
     def see(self, obs: Any) -> Tensor:
         """What the bonus looks at (B, ...)."""

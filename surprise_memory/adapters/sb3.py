@@ -3,10 +3,14 @@
     env = SurpriseVecEnv(make_vec_env("MountainCar-v0", n_envs=16), beta=10.0)
     model = PPO("MlpPolicy", env, n_steps=128).learn(400_000)
 
-The bonus is added to the reward, so one value function learns both; for two, use this package's own
-PPO. Its errors are a share of the task's returns, so `beta` must grow with them. The bonus trains
-itself every `every` steps. `model.save` does not save wrappers: call `env.save(path)` beside it,
-and `env.load(path)` to continue.
+The bonus is added to the reward, so one value function learns both. That is a compromise: its
+errors are a share of the task's returns, so `beta` must grow with them, and the bonus's return ends
+with the episode, though novelty does not. For two value functions, use this package's own PPO.
+How to choose beta: docs/adapters.md.
+
+The bonus trains itself every `every` steps. Stable-Baselines3 never tells a wrapper which model
+steps it: `env.log_to(model)` sends what the bonus tells to the model's logger. `model.save` does
+not save wrappers: call `env.save(path)` beside it, and `env.load(path)` to continue.
 """
 
 from typing import Any
@@ -20,6 +24,7 @@ from surprise_memory.errors import UserError, check_option, require
 from surprise_memory.observations import stack, to_arrays
 
 try:
+    from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 except ImportError as error:
     raise ImportError(
@@ -45,8 +50,11 @@ class SurpriseVecEnv(VecEnvWrapper):
         config: BonusConfig | None = None,
         seed: int = 0,
         device: str = "cpu",
+        key: str | None = None,
     ) -> None:
         """`every` is the number of vector steps between updates; nothing is paid at first.
+
+        `key` is the entry of Dict observations that the bonus looks at; None is all of them.
 
         Put Monitor or VecMonitor inside, where they see the task's reward alone, and VecNormalize
         around it.
@@ -61,14 +69,15 @@ class SurpriseVecEnv(VecEnvWrapper):
         check_option("ext", ext, (float,))
         check_option("every", every, (int,))
         require(every >= 1, "every", every, "at least 1")
-        refuse_normalised(venv)
+        refuse_inside(venv)
         self.beta = beta
         self.ext = ext
         self.every = every
         self.since = 0  # vector steps since the last update
-        shape, self.prepare = to_arrays(venv.observation_space)
+        shape, self.prepare = to_arrays(venv.observation_space, key)
         self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space, device)
         self.metrics: dict[str, float] = {}
+        self.model: Any = None  # whose logger hears of them
         self.obs: Any = None
         self.actions: Any = None
 
@@ -97,6 +106,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         if self.since >= self.every:
             self.metrics = self.bonus.update()
             self.since = 0
+            self._log()
         for info, task, bonus in zip(infos, reward, r_int, strict=True):
             info["r_ext"] = float(task)
             info["r_int"] = float(bonus)
@@ -118,6 +128,22 @@ class SurpriseVecEnv(VecEnvWrapper):
         next_obs[ended] = self.prepare(finals)
         return next_obs
 
+    def log_to(self, model: Any) -> None:
+        """Record `metrics` with the logger of a model; it writes them with its own, as often."""
+        if not isinstance(model, BaseAlgorithm):
+            raise UserError(
+                f"log_to takes a model of Stable-Baselines3, this is {type(model).__name__}: "
+                "env.log_to(model), then model.learn(...)."
+            )
+        self.model = model
+
+    def _log(self) -> None:
+        """A model has no logger before it learns."""
+        logger = getattr(self.model, "_logger", None)
+        if logger is not None:
+            for name, value in self.metrics.items():
+                logger.record(name, value)
+
     def save(self, path: Any) -> None:
         """Everything that the bonus has learnt and remembers, in one file with a checksum."""
         save_bonus(self.bonus, self.since, path)
@@ -127,12 +153,14 @@ class SurpriseVecEnv(VecEnvWrapper):
         self.since = load_bonus(self.bonus, path)
 
 
-def refuse_normalised(venv: Any) -> None:
-    """Refuse a VecNormalize inside: off-policy algorithms store the reward that it saw."""
+def refuse_inside(venv: Any) -> None:
+    """Refuse a second bonus, and a VecNormalize: off-policy algorithms store what it saw."""
     while venv is not None:
         if isinstance(venv, VecNormalize):
             raise UserError(
                 "VecNormalize inside the bonus hides it from the replay: "
                 "write VecNormalize(SurpriseVecEnv(...))."
             )
+        if isinstance(venv, SurpriseVecEnv):
+            raise UserError("There is a SurpriseVecEnv inside already: wrap the environments once.")
         venv = getattr(venv, "venv", None)

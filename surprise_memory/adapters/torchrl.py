@@ -49,11 +49,12 @@ class SurpriseModule(TensorDictModuleBase):  # type: ignore[misc]  # it has no t
         add: bool = True,
         config: BonusConfig | None = None,
         seed: int = 0,
+        device: str = "cpu",
         key: Any = "observation",
     ) -> None:
         """`env` tells the shapes only: one like those that the collector steps.
 
-        `key` is the observation that the bonus looks at.
+        The bonus computes on `device`. `key` is the observation that it looks at.
         """
         super().__init__()
         check_option("beta", beta, (float,))
@@ -70,7 +71,7 @@ class SurpriseModule(TensorDictModuleBase):  # type: ignore[misc]  # it has no t
         shape = tuple(observation_spec(env, key).shape[axes:])
         self.spec = env.full_action_spec_unbatched.get("action", None)
         space = action_space(self.spec)
-        self.bonus = Bonus(method, shape, num_envs, config, seed, space)
+        self.bonus = Bonus(method, shape, num_envs, config, seed, space, device)
         self.last: Tensor | None = None  # the newest successors (B, ...)
         self.metrics: dict[str, float] = {}
 
