@@ -1,1 +1,1 @@
-"""Instruments that look at bonuses and runs: doctor, bench, inspector, figures, videos, statistics."""
+"""Instruments that look at bonuses and runs: doctor, bench, inspector, figures, statistics."""
