@@ -20,6 +20,7 @@ from surprise_memory import Bonus, BonusConfig, MemoryConfig
 from surprise_memory.cli import main
 from surprise_memory.envs import make_vec
 from surprise_memory.memory.episodic import BETA, READS, attend, read_weights
+from surprise_memory.tools import inspector
 from surprise_memory.tools.episode import trained
 from surprise_memory.tools.inspector import inspect_runs
 from surprise_memory.tools.inspector.ask import ask
@@ -43,6 +44,16 @@ class Drawn(fakes.Counter):
 
     def render(self):
         return np.full((8, 12, 3), 10 * self.age, np.uint8)
+
+
+class Always:
+    """Takes one action."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def act(self, obs, first, state, mode):
+        return torch.full((len(obs),), self.action), {}, state
 
 
 gym.register("Drawn-v0", Drawn, disable_env_checker=True)
@@ -185,12 +196,26 @@ def test_the_reward_after_a_stage_is_that_of_a_bonus_with_fewer_stages(runs):
         assert reward == small(chunk, small.start(1))[0][:, 0].tolist()
 
 
-def test_bonuses_are_asked_about_the_first_runs_steps(runs):
+def test_bonuses_are_asked_about_the_first_runs_steps(runs, monkeypatch):
     pair = [opened(runs / "tv"), opened(runs / "stages")]
+    made = []
+    players = []
+
+    def spied_trained(*words):
+        made.append(trained(*words))
+        return made[-1]
+
+    def spied_play(env_id, agent, bonus, *words):
+        players.append((agent, bonus))
+        return play(env_id, agent, bonus, *words)
+
+    monkeypatch.setattr(inspector, "trained", spied_trained)
+    monkeypatch.setattr(inspector, "play", spied_play)
     played, answers = inspect_runs(pair, 0, 25, random=False)
     assert [answer.method for answer in answers] == ["rnd+sm", "rnd+sm+recognise+gate"]
     _, bonus = trained(*pair[1], 0)
     assert answers[1] == ask(bonus, played.chunk, "stages")
+    assert players == [made[0]]  # the first run's agent and bonus, and they alone
     alone, _ = inspect_runs(pair[:1], 0, 25, random=False)
     assert torch.equal(alone.chunk.next_obs, played.chunk.next_obs)
     other, _ = inspect_runs(pair[::-1], 0, 25, random=False)
@@ -213,7 +238,8 @@ def test_places_are_where_the_red_agent_is_drawn():
 
 
 def test_events_are_those_after_a_step_and_noise_is_nothing_else():
-    played = play(f"NoisyTV/{DOOR}", None, None, "", 0, 60)
+    """This TV shows old views, which may have a key in them."""
+    played = play(f"NoisyTV:replay=100/{DOOR}", None, None, "", 0, 60)
     recording = played.recording
     watched = np.array(recording.events[TV])
     done = np.array(played.recording.actions) == "done"  # which turns on the TV
@@ -223,6 +249,7 @@ def test_events_are_those_after_a_step_and_noise_is_nothing_else():
     for name in ("key in view", "carrying"):
         found = np.array(recording.events.get(name, np.zeros(60, bool)))
         assert (found == (shown[name] & ~watched)).all()
+    assert (shown["key in view"] & watched).any()
 
 
 def test_rooms_and_rewards_are_events():
@@ -233,18 +260,18 @@ def test_rooms_and_rewards_are_events():
     assert events_after(make_vec("Drawn-v0", 1, 0), chunk) == ["room 4", "task reward"]
 
 
-def test_pictures_are_those_after_a_step_and_never_of_the_next_episode():
+@pytest.mark.parametrize(("action", "steps", "end"), [(0, 5, "truncated"), (1, 4, "terminated")])
+def test_pictures_are_those_after_a_step_and_never_of_the_next_episode(action, steps, end):
     """Gymnasium's environments are reset within their last step."""
-    played = play("Drawn-v0", None, None, "", 0, 50)
-    steps = played.recording.steps
-    assert played.recording.end in ("terminated", "truncated") and 3 < steps <= 5
+    played = play("Drawn-v0", Always(action), None, "", 0, 50)
+    recording = played.recording
+    assert (recording.end, recording.steps) == (end, steps)
+    assert recording.actions == [str(action)] * steps
+    assert recording.places == [] and recording.events["task reward"] == [True] * steps
     greys = [int(frame[0, 0, 0]) for frame in played.frames]
     assert greys == [*(10 * t for t in range(steps)), 10 * (steps - 1)]
-    assert (
-        played.recording.places == [] and played.recording.events["task reward"] == [True] * steps
-    )
-    cut = play("Drawn-v0", None, None, "", 0, 2)
-    assert cut.recording.end == "cut" and len(cut.frames) == 3
+    cut = play("Drawn-v0", Always(action), None, "", 0, 2)
+    assert cut.recording.end == "cut"
     assert [int(frame[0, 0, 0]) for frame in cut.frames] == [0, 10, 20]
 
 
