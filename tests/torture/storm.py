@@ -35,7 +35,7 @@ SETTINGS = [
 ]  # fmt: skip
 WARMUP = 5  # rollouts, the default
 SPARE = 4  # rollouts that are kept for the last life
-LONG = 1800.0  # seconds that no life should take
+LONG = 4 * 3600.0  # seconds that no life should take, on a busy machine either
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -109,6 +109,8 @@ def weather(task: Task) -> Found:
     if not wrong:
         patient.start()
         code = patient.wait(LONG)
+        if code is None:
+            patient.kill(signal.SIGKILL)
         wrong = wrong_at_the_end(task.folder, task.steps) if code == 0 else f"exit code {code}"
     if wrong:
         print(f"seed {task.seed}: {wrong}\n{patient.said()[-2000:]}", file=sys.stderr, flush=True)
