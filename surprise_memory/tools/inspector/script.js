@@ -355,7 +355,7 @@ function runPanel(run) {
   from.textContent = run.run;
   from.title = run.run;
   const charts = panel.querySelector(".charts");
-  chart(charts, "Surprise |u|", "how wrong the prediction of the next sight was",
+  chart(charts, "Surprise |u|", "how wrong the prediction was",
     [{ name: "|u|", values: run.surprise_norm, colour: "var(--norm)" }]);
   const stages = Object.entries(run.stages);
   const paid = [{ name: "novelty e", values: run.novelty, colour: "var(--novelty)" }];
@@ -364,7 +364,7 @@ function runPanel(run) {
   });
   const formula = run.power === 1 ? "" : ` (|v| to the power of ${run.power})`;
   chart(charts, "Novelty e", `what the memory cannot rebuild of it${formula}`, paid, "tall");
-  chart(charts, "Scaled reward", "the bonus that the agent gets for the step",
+  chart(charts, "Scaled reward", "the bonus paid for this step",
     [{ name: "paid", values: run.scaled, colour: "var(--scaled)" }]);
   lanes(charts);
   recallCard(panel.querySelector(".recall"), run);
