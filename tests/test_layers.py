@@ -23,7 +23,7 @@ SAME_LEVEL = {
     "training": {"envs", "agents"},
     "types": {"errors"},
     "files": {"errors"},
-    "torch_files": {"errors", "files"},
+    "torch_files": {"errors", "files", "types"},
     "observations": {"errors"},
     "registry": {"errors"},
     "__main__": {"cli"},
