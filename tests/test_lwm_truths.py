@@ -3,6 +3,7 @@
 import copy
 from collections import deque
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 from surprise_memory import Bonus, BonusConfig, Chunk, LWMConfig, MemoryConfig
 from surprise_memory.bonus import ReplayTrainer
 from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.nets import gru_step
 from surprise_memory.nn.normalise import Standardiser
 from surprise_memory.surprise import LWM
 from surprise_memory.surprise.lwm import roll, whiten
@@ -721,3 +723,17 @@ def test_a_step_after_one_that_never_happened_knows_nothing_of_it_while_acting()
     found, _, _ = bonus(wild, bonus.start())
     assert hole.any() and found.isfinite().all()
     torch.testing.assert_close(found, calm, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("sizes", [(4, 16, 16), (33, 20, 130)])
+def test_one_step_is_that_of_torchs_cell_and_so_is_its_gradient(sizes):
+    rows, inputs, hidden = sizes
+    cell = nn.GRUCell(inputs, hidden)
+    x, h = torch.randn(rows, inputs), torch.randn(rows, hidden)
+    grads = []
+    for step in (cell, partial(gru_step, cell)):
+        cell.zero_grad()
+        after = step(x, h)
+        after.square().sum().backward()
+        grads.append([after, *(p.grad.clone() for p in cell.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))

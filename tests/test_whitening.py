@@ -70,3 +70,13 @@ def commit(memory, valid, keys, never=None):
     if never is not None:
         happened[never] = False
     memory.commit(None, valid, type(memory.start(2))(keys, happened))
+
+
+def test_a_loaded_whitener_knows_that_it_is_far_from_zero():
+    whitener, other = ObsWhitener((2,)), ObsWhitener((2,))
+    x = 1e7 + torch.randn(50, 2, dtype=torch.float64)
+    whitener.update(x)
+    other.load_state_dict(whitener.state_dict())
+    assert torch.equal(other(x), whitener(x))
+    other.load_state_dict(ObsWhitener((2,)).state_dict())
+    assert torch.equal(other(x), ObsWhitener((2,))(x))

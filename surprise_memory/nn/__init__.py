@@ -1,1 +1,1 @@
-"""Networks, running statistics and pure formulas."""
+"""Networks, devices, running statistics and pure formulas."""

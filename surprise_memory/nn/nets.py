@@ -135,26 +135,35 @@ def in_pieces(part: Callable[[dict[str, Tensor]], Tensor], columns: dict[str, Te
 def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:
     """A GRU over time whose state is zero wherever an episode begins.
 
-    x (T, B, I), first (T, B) and h (B, H) to all states (T, B, H). The formulas are the cell's own,
-    the same on all devices; the products of all inputs are done at once.
+    x (T, B, I), first (T, B) and h (B, H) to all states (T, B, H). The formulas are the cell's own;
+    the products of all inputs are done at once.
     """
     gates = F.linear(x, cell.weight_ih, cell.bias_ih)
     states = []
     for gate, begins in zip(gates.unbind(0), first[..., None].unbind(0), strict=True):
         # Not times zero: the state of a row that never happened may be NaN.
-        h = gru_step(cell, gate, h.masked_fill(begins, 0.0))
+        h = h.masked_fill(begins, 0.0)
+        reset_x, update_x, new_x = gate.chunk(3, 1)
+        reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
+        reset = torch.sigmoid(reset_x + reset_h)
+        update = torch.sigmoid(update_x + update_h)
+        new = torch.tanh(new_x + reset * new_h)
+        h = new + update * (h - new)
         states.append(h)
     return torch.stack(states)
 
 
-def gru_step(cell: nn.GRUCell, gates: Tensor, h: Tensor) -> Tensor:
-    """The state (B, H) after one step, from the products (B, 3 H) of its input."""
-    reset_x, update_x, new_x = gates.chunk(3, 1)
-    reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
-    reset = torch.sigmoid(reset_x + reset_h)
-    update = torch.sigmoid(update_x + update_h)
-    new = torch.tanh(new_x + reset * new_h)
-    return new + update * (h - new)
+def gru_step(cell: nn.GRUCell, x: Tensor, h: Tensor) -> Tensor:
+    """The state (B, H) after one input (B, I): what `cell(x, h)` computes on a CPU, to the bit.
+
+    Elsewhere torch would take a fused kernel, which adds the biases in another order.
+    """
+    reset_x, update_x, new_x = F.linear(x, cell.weight_ih, cell.bias_ih).unsafe_chunk(3, 1)
+    reset_h, update_h, new_h = F.linear(h, cell.weight_hh, cell.bias_hh).unsafe_chunk(3, 1)
+    reset = reset_h.add_(reset_x).sigmoid_()
+    update = update_h.add_(update_x).sigmoid_()
+    new = new_x.add(new_h.mul_(reset)).tanh_()
+    return (h - new).mul_(update).add_(new)
 
 
 def encoder(shape: tuple[int, ...], hidden: list[int], n: int, activation: Activation) -> nn.Module:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.linalg import cholesky, solve_triangular
-from torch.nn import functional as F
 
 from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
@@ -127,7 +126,7 @@ class LWM(Surprise):
         if h is None:
             h = self.start(len(inputs["z"])).h
         x = self.enter(torch.cat([inputs["z"], inputs["action"]], 1))
-        h = gru_step(self.cell, F.linear(x, self.cell.weight_ih, self.cell.bias_ih), h)
+        h = gru_step(self.cell, x, h)
         u: Tensor = self.predict(h) - inputs["next_z"]
         return u
 
