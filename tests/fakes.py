@@ -7,6 +7,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from surprise_memory.agents.base import Agent
+
 
 class Counter(gym.Env):
     """Counts its steps; action 1 counts double. Ends at 7, or is truncated after 5 steps."""
@@ -48,7 +50,7 @@ gym.register("Picture-v0", Picture, disable_env_checker=True)
 gym.register("Counter-v0", Counter, order_enforce=False, disable_env_checker=True)
 
 
-class ByEye:
+class ByEye(Agent):
     """Acts on what it sees alone: the same trajectory, whichever way it is delivered."""
 
     def act(self, obs, first, state, mode):

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from surprise_memory import Bonus, BonusConfig, MemoryConfig, RNDConfig, UserError
 from surprise_memory import envs as package
+from surprise_memory.agents.base import Agent
 from surprise_memory.envs import (
     FAMILIES,
     TMAZE,
@@ -100,7 +101,7 @@ def test_minigrid_fake_rows_follow_ends_and_precede_firsts():
     env = make_vec("MiniGrid-Empty-5x5-v0", 5, seed=3)
     loop = RunnerState.reset(env, None)
 
-    class Forward:
+    class Forward(Agent):
         def act(self, obs, first, state, mode):
             return (
                 torch.randint(0, 3, (5,), generator=torch.Generator().manual_seed(loop.steps)),

@@ -17,6 +17,7 @@ from browser import browser
 from PIL import Image
 
 from surprise_memory import Bonus, BonusConfig, MemoryConfig
+from surprise_memory.agents.base import Agent
 from surprise_memory.cli import main
 from surprise_memory.envs import make_vec
 from surprise_memory.memory.episodic import BETA, READS, attend, read_weights
@@ -46,7 +47,7 @@ class Drawn(fakes.Counter):
         return np.full((8, 12, 3), 10 * self.age, np.uint8)
 
 
-class Always:
+class Always(Agent):
     """Takes one action."""
 
     def __init__(self, action):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from test_train import fresh, small
 
+from surprise_memory.agents.base import Agent
 from surprise_memory.cli import main
 from surprise_memory.envs import TOY, Step, VecEnv, make_vec
 from surprise_memory.envs.workers import Workers
@@ -52,7 +53,7 @@ class OneEndless(VecEnv):
         return Step(obs, obs, np.ones(2, np.float32), done, ~yes, yes)
 
 
-class Nobody:
+class Nobody(Agent):
     rng = torch.Generator()
 
     def act(self, obs, first, state, mode):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from surprise_memory.agents.base import Agent
 from surprise_memory.agents.ppo import PPO, PPOConfig
 from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import main
@@ -210,7 +211,7 @@ def test_evaluation_gives_every_environment_the_same_number_of_episodes():
             obs, yes = np.zeros((2, 1), np.float32), np.ones(2, bool)
             return Step(obs, obs, np.ones(2, np.float32), done, np.zeros(2, bool), yes)
 
-    class Nobody:
+    class Nobody(Agent):
         rng = torch.Generator()
 
         def act(self, obs, first, state, mode):
