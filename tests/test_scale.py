@@ -74,6 +74,33 @@ def test_short_rollouts_are_averaged_over_as_many_steps_as_long_ones():
     assert short.std.item() == pytest.approx(long.std.item(), rel=0.3)
 
 
+def test_nothing_is_paid_while_surprises_still_halve():
+    """On Pendulum the first stretch of `disagreement` was paid a quarter of what it should."""
+    rng = torch.Generator().manual_seed(0)
+    scaler = RewardScaler(16, GAMMA, momentum=0.9, follows_level=True)
+    paid = []
+    for i in range(20):
+        size = 0.5 ** min(i, 8)
+        reward = size * torch.rand(16, generator=rng).square() * torch.ones(128, 16)
+        if scaler.settled:
+            paid.append(scaler(reward).numpy())
+        scaler.update(reward, yes(reward), warmup=i == 0)
+        assert i > 8 or not scaler.settled
+    assert len(paid) >= 4
+    assert 0.5 < returns_of(np.concatenate(paid[:4])).std() < 2
+
+
+def test_the_filter_does_not_climb_from_zero():
+    """A warm-up of 8 steps fills no filter of 100; the climb was most of the spread."""
+    rng = torch.Generator().manual_seed(0)
+    scaler = RewardScaler(4, GAMMA, momentum=0.9, follows_level=True)
+    for i in range(200):
+        reward = torch.rand(8, 4, generator=rng)
+        scaler.update(reward, yes(reward), warmup=i == 0)
+    spread = 0.5 / 3**0.5 / (1 - GAMMA**2) ** 0.5  # of the return of uniform rewards
+    assert scaler.moments.var.sqrt().item() * 0.5 == pytest.approx(spread, rel=0.25)
+
+
 def test_nothing_is_paid_before_a_reward_was_seen_and_one_step_never_pays_a_fortune():
     scaler = RewardScaler(4, GAMMA, momentum=0.9, follows_level=True)
     nothing = torch.zeros(64, 4)

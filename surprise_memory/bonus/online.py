@@ -72,7 +72,8 @@ class Bonus(RolloutTrainer):
         """The reward (B,) of one vector step.
 
         `next_obs` is the true successor, also where `done` is True. Nothing is paid at first: one
-        `update` learns what is ordinary, the next 4,096 steps find the reward's scale. With
+        `update` learns what is ordinary, then 4,096 steps find the reward's scale. They begin again
+        while surprises still fall by more than 15 % from one rollout to the next. With
         Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`. A step that is
         refused leaves no trace.
         """

@@ -15,7 +15,8 @@ from surprise_memory.nn.devices import HOST, double, float64_device
 from surprise_memory.nn.returns import discounted_filter
 
 LEVEL_STEPS = 4096  # newest steps that say how large a reward is
-LEAST_SPREAD = 0.15  # of the intrinsic return, in its mean: what hardly varies is not blown up
+LEAST_SPREAD = 0.1  # of the intrinsic return, in its mean: what hardly varies is not blown up
+FALLING = 0.85  # of the level before a rollout: below this, surprises have not settled
 MOST = 10.0  # paid for one step; a usual return is about 1
 FAR = 1000.0  # from zero: beyond bytes, where the prior and float32 would spoil the whitening
 PRIOR = 1e-4  # observations that the prior, mean 0 and variance 1, counts as; as in the RND code
@@ -80,6 +81,10 @@ class RunningMoments(Statistics):
         self.mean.copy_(self.mean + delta * size / total)
         self.var.copy_(spread / total)
         self.count.copy_(total)
+
+    def restart(self) -> None:
+        """Let the next batch count as the first one."""
+        self.count.fill_(PRIOR)
 
 
 class ObsWhitener(nn.Module):
@@ -155,7 +160,9 @@ class RewardScaler(Statistics):
     Surprises shrink while the networks learn, at first tenfold from one rollout to the next. A
     return that adds up rewards of different sizes spreads by that decline alone. With
     `follows_level` the returns are therefore measured in units of `level`, the mean size of the
-    newest rewards, and the divisor is their std times the level. Otherwise the level stays 1.
+    newest rewards, and the divisor is their std times the level. Otherwise the level stays 1. As
+    long as the level falls fast, it is too high for the rewards that come next: what was measured
+    until then is dropped, and the divisor is not `settled`.
     """
 
     filtered: Tensor
@@ -174,10 +181,13 @@ class RewardScaler(Statistics):
         self.gamma = gamma
         self.follows_level = follows_level
         least = 1
+        start = 0.0
         if follows_level:
             least = LEVEL_STEPS
+            start = 1 / (1 - gamma)  # the mean return of rewards whose mean is 1: no climb from 0
         self.moments = RunningMoments(momentum=momentum, least=least)
-        self.register_buffer("filtered", torch.zeros(num_envs, dtype=torch.float64, device=HOST))
+        filtered = torch.full((num_envs,), start, dtype=torch.float64, device=HOST)
+        self.register_buffer("filtered", filtered)
         self.register_buffer("level", torch.ones((), dtype=torch.float64, device=HOST))
         # Steps that the level is the mean of.
         self.register_buffer("seen", torch.tensor(0, device=HOST))
@@ -214,7 +224,10 @@ class RewardScaler(Statistics):
         reward = double(reward)
         valid = valid.to(reward.device)
         if self.follows_level:
+            before = torch.where(self.seen > 0, self.level, 0.0)
             self._follow_level(reward[valid], warmup)
+            if not self.settled and self.level < FALLING * before:
+                self.moments.restart()
         if self.level == 0:
             return
         units = reward / self.level

@@ -19,6 +19,8 @@ from surprise_memory import Bonus
 
 GAMMA = 0.99
 STRETCH = 512
+STRETCHES = 4
+MOST = 20 * STRETCH  # steps to wait for them
 ENVS = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "MiniGrid-DoorKey-8x8-v0")
 METHODS = (
     "rnd",
@@ -71,9 +73,9 @@ def paid(env: str, method: str, num_envs: int, length: int, seed: int = 0) -> np
     bonus = Bonus(method, shape, num_envs, seed=seed, action_space=envs.single_action_space)
     obs, _ = envs.reset(seed=seed)
     envs.action_space.seed(seed)
-    rewards = []
-    before = 4096 // num_envs + 2 * length  # steps that find the scale
-    for _ in range((before + 4 * STRETCH) // length):
+    rewards: list[np.ndarray] = []
+    paid_steps = 0
+    while paid_steps < STRETCHES * STRETCH and len(rewards) < MOST:
         for _ in range(length):
             action = envs.action_space.sample()
             next_obs, _, terminated, truncated, info = envs.step(action)
@@ -82,6 +84,7 @@ def paid(env: str, method: str, num_envs: int, length: int, seed: int = 0) -> np
             for i in np.flatnonzero(done):
                 successor[i] = info["final_obs"][i]
             rewards.append(bonus.step(obs, action, successor, done).numpy())
+            paid_steps += bool(paid_steps or rewards[-1].any())
             obs = next_obs
         bonus.update()
     found = np.array(rewards)
