@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from surprise_memory.bonus.methods import methods
-from surprise_memory.cli import count, main
+from surprise_memory.cli import main
+from surprise_memory.cli.options import count
 from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.errors import UserError

@@ -3,7 +3,9 @@
 import builtins
 import json
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import fakes
 import gymnasium as gym
@@ -11,11 +13,13 @@ import pytest
 
 from surprise_memory import __version__
 from surprise_memory.cli import main
+from surprise_memory.cli.main import COMMANDS, about, function_of
 from surprise_memory.envs import TOY
 from surprise_memory.errors import UserError, need
 from surprise_memory.training.progress import Progress
 from surprise_memory.training.rundir import RunDir
 
+RESULTS = Path(__file__).parents[1] / "results"
 DEBUG = ["--preset", "debug", "--steps", "256", "--eval-episodes", "2"]
 
 
@@ -198,3 +202,25 @@ def test_what_cannot_be_written_is_one_sentence(capsys, runs, tmp_path):
     assert "Not a directory" in refused(capsys, "figures", runs / TOY, "--out", inside)
     video = ["play", TOY, "--steps", 3, "--out", tmp_path / "file" / "x.gif"]
     assert str(tmp_path / "file") in refused(capsys, *video)
+
+
+def test_what_needs_no_torch_does_not_wait_for_it(tmp_path):
+    """Importing torch takes two seconds."""
+    shutil.copytree(RESULTS / "t-maze", tmp_path / "t-maze")
+    script = """
+import sys
+from surprise_memory.cli import main
+listing = [], ["--help"], ["--version"], ["envs", "Lava"], ["reproduce"], ["no-such"]
+for argv in (*listing, ["report", sys.argv[1]]):
+    main(argv)
+    assert "torch" not in sys.modules, argv
+"""
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], check=True, stdout=subprocess.DEVNULL
+    )
+    assert "reproduce t-maze" in (tmp_path / "report.md").read_text()
+
+
+def test_the_list_of_commands_shows_the_first_line_of_each_docstring():
+    for name in COMMANDS:
+        assert about(name) == (function_of(name).__doc__ or "").partition("\n")[0] != ""

@@ -14,7 +14,7 @@ import surprise_memory
 from surprise_memory import Bonus
 from surprise_memory.agents import PPO, PPOConfig
 from surprise_memory.bonus.check.promises import equal
-from surprise_memory.cli import commands, main
+from surprise_memory.cli import main, runs
 from surprise_memory.errors import UserError
 from surprise_memory.nn import devices
 from surprise_memory.nn.devices import pick_device
@@ -125,7 +125,7 @@ def test_a_run_of_a_lost_device_is_evaluated_on_the_cpu(tmp_path, capsys):
     assert main([*words, "0", "--run-dir", str(path)]) == 0
     config = path / "config.json"
     config.write_text(config.read_text().replace('"device": "cpu"', '"device": "cuda:99"'))
-    assert commands.load(path)[0].device == "cpu"  # so does everything that draws
+    assert runs.load(path)[0].device == "cpu"  # so does everything that draws
     assert main(["eval", str(path), "--episodes", "1", "--eval-steps", "3"]) == 0
     assert main(["eval", str(path), "--episodes", "1", "--device", "cuda:99"]) == 2
     again = [*words, "0", "--run-dir", str(path), "--resume"]

@@ -126,7 +126,7 @@ def test_asking_leaves_the_bonus_as_it_was():
 def test_runs_of_other_settings_have_other_labels():
     import dataclasses
 
-    from surprise_memory.cli.commands import setting
+    from surprise_memory.cli.runs import setting
     from surprise_memory.training.presets import PRESETS
 
     run = dataclasses.replace(PRESETS["default"](TV), method="lwm+sm")

@@ -24,7 +24,7 @@ from surprise_memory import (
 from surprise_memory.bonus.config import config_type
 from surprise_memory.bonus.methods import check_method, split_method
 from surprise_memory.cli import main
-from surprise_memory.cli.commands import load, setting
+from surprise_memory.cli.runs import load, setting
 from surprise_memory.envs import TOY
 from surprise_memory.memory import MEMORIES
 from surprise_memory.registry import OPTIONS

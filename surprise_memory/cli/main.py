@@ -1,120 +1,67 @@
-"""The table of all commands; and train and doctor, which take all options of a run."""
+"""The table of all commands. A command's module is imported when it is called.
 
-import dataclasses
+So `--help`, `envs` or `report` need not wait for torch.
+"""
+
+import ast
 import os
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import tyro
+from collections.abc import Callable
+from importlib import import_module, resources
 
 from surprise_memory import __version__
-from surprise_memory.cli import commands
-from surprise_memory.cli.options import parse_run
-from surprise_memory.errors import UserError, choose, require
-from surprise_memory.files import read_json, write_json
-from surprise_memory.nn.devices import pick_device
-from surprise_memory.training.loop import train
-from surprise_memory.training.plan import check_plan, describe_plan
-from surprise_memory.training.progress import Progress, rich_console, status
-from surprise_memory.training.rundir import RunDir
+from surprise_memory.errors import UserError, choose
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run lives."""
-
-    run_dir: Path | None = None
-    """The run's directory; runs/ENV/METHOD-PRESET-SEED if not given."""
-    resume: bool = False
-    """Continue the run that is there."""
-
-
-@dataclass(frozen=True)
-class Examination:
-    """How thorough the doctor is."""
-
-    seeds: int = 3
-    """Repetitions; every number comes with an interval over them."""
-    rollouts: int = 40
-    """Rollouts of a random policy per seed."""
-    workers: int = 2
-    """Processes side by side."""
-    noise: str = "fresh"
-    """Kind of noise it is tested with: fresh, channels (8 fixed images), replay, view (a part)."""
-    out: Path = Path("doctor")
-    """Where doctor.json and doctor.png go."""
-
-
-def train_command(argv: list[str]) -> None:
-    """Train an agent. The preset fills in every option that is not given."""
-    run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
-    run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
-    check_plan(run)  # before there is a directory
-    out = RunDir(place.run_dir or run.default_dir)
-    out.open(dataclasses.asdict(run), place.resume)
-    console = rich_console()
-    console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
-    console.print(f"Plan: {describe_plan(run)}")
-    with Progress(run.method, run.steps, out) as progress:
-        state = train(run, out, progress)
-        if run.eval_episodes:
-            progress.log_score(read_json(out.eval)["mean"], state.steps)
-    if run.eval_episodes:
-        commands.say_eval(out.eval)
-    out.close()
-
-
-def doctor_command(argv: list[str]) -> None:
-    """Examine a bonus: is it alive, does its memory matter, does it follow rarity or noise?"""
-    from surprise_memory.tools import doctor
-
-    run, how = parse_run(argv, "doctor", doctor_command.__doc__ or "", Examination())
-    require(run.device == "cpu", "device", run.device, "cpu: the doctor examines a bonus there")
-    how.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
-    console = rich_console()
-    with status("examining") as progress:
-        diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers, how.noise)
-    doctor.print_diagnosis(diagnosis, console)
-    write_json(how.out / "doctor.json", dataclasses.asdict(diagnosis), allow_nan=False)
-    picture = how.out / "doctor.png"
-    doctor.plot_diagnosis(diagnosis, picture)
-    console.print(f"Picture: {picture}")
-
-
-COMMANDS: dict[str, Any] = {
-    "train": train_command,
-    "eval": commands.eval_command,
-    "envs": commands.envs_command,
-    "methods": commands.methods_command,
-    "doctor": doctor_command,
-    "bench": commands.bench_command,
-    "show": commands.show_command,
-    "play": commands.play_command,
-    "mnir": commands.mnir_command,
-    "inspect": commands.inspect_command,
-    "figures": commands.figures_command,
-    "reproduce": commands.reproduce_command,
-    "report": commands.report_command,
+COMMANDS = {  # by name: their modules in this package
+    "train": "train",
+    "eval": "runs",
+    "envs": "lists",
+    "methods": "lists",
+    "doctor": "train",
+    "bench": "bench",
+    "show": "runs",
+    "play": "runs",
+    "mnir": "pictures",
+    "inspect": "pictures",
+    "figures": "pictures",
+    "reproduce": "paper",
+    "report": "paper",
 }
+PARSE_THEMSELVES = ("train", "doctor")  # all options of a run
+
+
+def function_of(name: str) -> Callable[..., None]:
+    """A command's function."""
+    module = import_module(f"surprise_memory.cli.{choose(COMMANDS, name, 'command')}")
+    function: Callable[..., None] = getattr(module, f"{name}_command")
+    return function
+
+
+def about(name: str) -> str:
+    """The first line of a command's docstring, read from its file: importing takes seconds."""
+    source = resources.files("surprise_memory.cli").joinpath(f"{COMMANDS[name]}.py").read_text()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == f"{name}_command":
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""
 
 
 def print_commands() -> None:
     """All commands, a line each."""
     print("surprise-memory: explore by the novelty of surprises instead of their size\n")
-    for name, command in COMMANDS.items():
-        about = (command.__doc__ or "").partition("\n")[0]
-        print(f"  {name:9} {about}")
+    for name in COMMANDS:
+        print(f"  {name:9} {about(name)}")
     print("\nFor more: surprise-memory COMMAND --help")
 
 
 def run_command(name: str, argv: list[str]) -> None:
     """One command with its arguments."""
-    command = choose(COMMANDS, name, "command")
-    if command in (train_command, doctor_command):  # they parse a run's options themselves
+    command = function_of(name)
+    if name in PARSE_THEMSELVES:
         command(argv)
     else:
+        import tyro
+
         tyro.cli(command, args=argv, prog=f"surprise-memory {name}")
 
 

@@ -176,7 +176,12 @@ def published_atari() -> dict[tuple[str, str], Score]:
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 DEFAULT = Entry("rnd+sm+recognise+gate")
+_STRICT = ("bonus.gate.margin", 0.02)
+STRICT = Entry("rnd+sm+recognise+gate", (_STRICT,), "rnd+sm+recognise+gate, margin 0.02")
+_SLOW_SCALE = (_STRICT, ("bonus.scale_momentum", 0.97))
+SLOW_SCALE = Entry("rnd+sm+recognise+gate", _SLOW_SCALE, "rnd+sm+recognise+gate, slow scale")
 _MEAN_DISTANCE = (
+    _STRICT,
     ("bonus.recognise.threshold", 0.3),
     ("bonus.recognise.local_threshold", 0.99),
 )
@@ -381,10 +386,12 @@ GRIDS: dict[str, Grid] = {
         solved=0.9,
     ),
     "noise-ablation": Grid(
-        "What the filters need: each alone, their scale, their measures, a lasting M",
+        "What the filters need: each alone, their scale, their measures, their margin, a lasting M",
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
         (
             *methods("rnd+sm+recognise", "rnd+sm+gate", "rnd+sm+gain"),
+            STRICT,
+            SLOW_SCALE,
             MEAN_DISTANCE,
             OWN_SCALE,
             LASTING,

@@ -30,7 +30,7 @@ class GateConfig:
 
     temperature: float = 0.01
     """Width of the gate, in shares of the novelty."""
-    margin: float = 0.02
+    margin: float = 0.2
     """Added to the expected gain: a kind whose gain is above minus this passes."""
     lr: float = 1e-3
     """Learning rate of the expected gain."""
@@ -51,7 +51,7 @@ class Gain(Stage):
 
 
 class Gate(Stage):
-    """reward * sigmoid(E[gain / e | s'] / temperature)."""
+    """reward * sigmoid((E[gain / e | s'] + margin) / temperature)."""
 
     uses = ("next_obs",)
     filters = True

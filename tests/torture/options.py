@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from surprise_memory import cli
-from surprise_memory.cli.main import COMMANDS, Examination, Place
+from surprise_memory.cli.main import function_of
+from surprise_memory.cli.train import Examination, Place
 from surprise_memory.training.config import run_type
 
 OF_A_RUN = ("train", "doctor")  # commands that take all options of a run
@@ -79,7 +80,7 @@ def in_help(command: str) -> set[str]:
 
 def options(command: str) -> list[Option]:
     """All options of a command."""
-    function = COMMANDS[command]
+    function = function_of(command)
     found = of_signature(command, function)
     if command in OF_A_RUN:
         found = of_dataclass(command, run_type())

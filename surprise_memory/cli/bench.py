@@ -1,0 +1,43 @@
+"""The command bench."""
+
+import dataclasses
+from typing import Literal
+
+from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.progress import rich_console, status
+
+
+def bench_command(
+    env: str = "MiniGrid-DoorKey-16x16-v0",
+    preset: Literal["default", "paper", "released-code", "debug"] = "paper",
+    rollouts: int = 3,
+    threads: int = 1,
+    all: bool = False,
+    agent: Literal["ppo", "dqn"] = "ppo",
+    envs: int | None = None,
+) -> None:
+    """Measure the speed on this machine without a bonus, with a generator, and with its memory.
+
+    Args:
+        env: The environment's id.
+        preset: Where the settings come from.
+        rollouts: Rollouts per measurement.
+        threads: Torch's threads.
+        all: Every method and size of memory, instead of RND in detail.
+        agent: With dqn, the recurrent DQN with and without the latent world model.
+        envs: Environments side by side; the preset's number if not given.
+    """
+    from surprise_memory.tools import bench
+
+    run = dataclasses.replace(PRESETS[preset](env), threads=threads)
+    if envs is not None:
+        run = dataclasses.replace(run, envs=envs)
+    measure, show = bench.bench, bench.print_bench
+    if agent == "dqn":
+        measure, show = bench.bench_dqn, bench.print_dqn
+    elif all:
+        measure, show = bench.bench_all, bench.print_all
+    console = rich_console()
+    with status("measuring") as progress:
+        result = measure(run, rollouts, progress)
+    show(result, console)

@@ -1,0 +1,152 @@
+"""The commands that ask trained bonuses: mnir, inspect, figures."""
+
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from surprise_memory.cli.runs import check_episode_seed, load, setting
+from surprise_memory.errors import UserError, require, require_between
+from surprise_memory.files import write_json
+from surprise_memory.training.progress import rich_console
+
+
+def mnir_command(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    episodes: int = 64,
+    seed: int = 0,
+    longest: int = 640,
+    own_agent: bool = False,
+    out: Path = Path("mnir.png"),
+    trust: bool = False,
+) -> None:
+    """What trained bonuses think of noise, walls, the goal, rooms: MNIR by event, as bars.
+
+    Args:
+        runs: Directories of runs on one environment; those of one method and preset are averaged.
+        episodes: Episodes each bonus is asked about.
+        seed: Which ones.
+        longest: Steps of an episode that are looked at.
+        own_agent: Let the run's own agent play them instead of random actions.
+        out: The picture; the numbers go beside it as .json.
+        trust: Import the Python module that an environment `module:ID` of the run names.
+    """
+    from rich.table import Table
+
+    from surprise_memory.tools import bars, episode, mnir
+
+    require(len(runs) >= 1, "runs", len(runs), "at least 1")
+    require_between("episodes", episodes, 1, 65_536)
+    require_between("longest", longest, 1, 1_000_000)
+    require(out.name != "", "out", str(out), "the name of a file")
+    check_episode_seed(seed)
+    found: dict[str, list[dict[str, float]]] = {}
+    loaded = [load(run, trust) for run in runs]
+    worlds = sorted({config.env for config, _ in loaded})
+    require(len(worlds) == 1, "runs", worlds, "on one environment")
+    for config, where in loaded:
+        agent, bonus = episode.trained(config, where, seed)
+        if bonus is None:
+            raise UserError(f"{where.path} has no bonus (method none): leave it out.")
+        answer = mnir.mnir_by_event(
+            config.env, bonus, episodes, seed, longest, agent if own_agent else None
+        )
+        found.setdefault(setting(config), []).append(answer)
+    averages = bars.averages(found)
+    kinds = list(dict.fromkeys(kind for row in averages.values() for kind in row))
+    table = Table("method", *kinds)
+    for method, row in averages.items():
+        table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
+    rich_console().print(table)
+    write_json(out.with_suffix(".json"), found)
+    bars.draw_event_bars(found, out, worlds[0])
+    print(out)
+
+
+def inspect_command(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    out: Path | None = None,
+    seed: int = 0,
+    steps: int = 600,
+    random: bool = False,
+    trust: bool = False,
+) -> None:
+    """Write a page on which an episode can be gone through, with what the bonus said at each step.
+
+    The first run's agent plays. The bonuses of all runs are asked about the same steps.
+
+    Args:
+        runs: Directories of trained runs, whose environments look alike.
+        out: The page; inspect.html in the first run's directory if not given.
+        seed: Which episode.
+        steps: At most so many.
+        random: Take random actions instead of the agent's.
+        trust: Import the Python module that an environment `module:ID` of the run names.
+    """
+    from surprise_memory.tools import inspector
+
+    require(len(runs) >= 1, "runs", len(runs), "at least 1")
+    require_between("steps", steps, 1, 2_000)
+    check_episode_seed(seed)
+    loaded = [load(run, trust) for run in runs]
+    path = out or loaded[0][1].path / "inspect.html"
+    require(path.name != "", "out", str(path), "the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)  # before the work
+    played, answers = inspector.inspect_runs(loaded, seed, steps, random)
+    inspector.write_page(played, answers, path)
+    size = path.stat().st_size / 1e6
+    print(f"{path}: {played.recording.steps} steps, {size:.1f} MB")
+
+
+def figures_command(
+    run: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    seed: int = 0,
+    trust: bool = False,
+) -> None:
+    """Draw the paper's figures of a trained bonus: t-SNE and variances; on DoorKey also a map.
+
+    On DoorKey there is a map of novelty, MNIR along the walk through all of its views, and what is
+    paid for the key when it is seen twice. With a noisy TV there are seven steps of one episode.
+
+    Args:
+        run: The directory of a trained run.
+        out: Where the pictures and METHOD-figures.json go; RUN/figures if not given.
+        seed: Which layout and episode.
+        trust: Import the Python module that an environment `module:ID` of the run names.
+    """
+    from surprise_memory.tools import episode, paper_figures, steps_figures
+
+    check_episode_seed(seed)
+    config, where = load(run, trust)
+    _, bonus = episode.trained(config, where, seed)
+    if bonus is None:
+        raise UserError(f"{where.path} has no bonus (method none): choose another run.")
+    folder = out or where.path / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    chunk, _ = episode.play(config.env, None, seed)
+    raw, trace, _ = bonus(chunk, bonus.start(1))
+    name = config.method
+    found: dict[str, Any] = {}
+    if paper_figures.target_of(trace) is not None:
+        found["variances"] = paper_figures.variances(trace)
+    paid = raw[:, 0].double().numpy()
+    paper_figures.draw_tsne(trace, paid, folder / f"{name}-tsne.png", seed)
+    if config.env.startswith("MiniGrid-DoorKey"):
+        path = folder / f"{name}-map.png"
+        found["map"] = paper_figures.draw_map(bonus, config.env, seed, path)
+        found["key twice"] = paper_figures.key_twice(bonus, config.env, seed)
+        path = folder / f"{name}-key-twice.png"
+        title = f"{name}: MNIR when the key is seen twice"
+        paper_figures.draw_bars(found["key twice"], path, title)
+        found["scan"] = steps_figures.scan(bonus, config.env, seed)
+        path = folder / f"{name}-scan.png"
+        steps_figures.draw_scan(found["scan"], path, f"{name}: MNIR along all views of the map")
+    if config.env.startswith("NoisyTV/"):
+        found["seven steps"] = steps_figures.seven_steps(config.env, bonus, seed)
+        path = folder / f"{name}-seven-steps.png"
+        title = f"{name}: MNIR at seven steps of one episode"
+        steps_figures.draw_seven(found["seven steps"], path, title)
+    write_json(folder / f"{name}-figures.json", found)
+    for path in sorted(folder.glob(f"{name}-*")):
+        print(path)

@@ -1,0 +1,77 @@
+"""The commands that take all options of a run: train and doctor."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from surprise_memory.cli.options import parse_run
+from surprise_memory.cli.runs import say_eval
+from surprise_memory.errors import require
+from surprise_memory.files import read_json, write_json
+from surprise_memory.nn.devices import pick_device
+from surprise_memory.training.loop import train
+from surprise_memory.training.plan import check_plan, describe_plan
+from surprise_memory.training.progress import Progress, rich_console, status
+from surprise_memory.training.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run lives."""
+
+    run_dir: Path | None = None
+    """The run's directory; runs/ENV/METHOD-PRESET-SEED if not given."""
+    resume: bool = False
+    """Continue the run that is there."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """How thorough the doctor is."""
+
+    seeds: int = 3
+    """Repetitions; every number comes with an interval over them."""
+    rollouts: int = 40
+    """Rollouts of a random policy per seed."""
+    workers: int = 2
+    """Processes side by side."""
+    noise: str = "fresh"
+    """Kind of noise it is tested with: fresh, channels (8 fixed images), replay, view (a part)."""
+    out: Path = Path("doctor")
+    """Where doctor.json and doctor.png go."""
+
+
+def train_command(argv: list[str]) -> None:
+    """Train an agent. The preset fills in every option that is not given."""
+    run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
+    run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
+    check_plan(run)  # before there is a directory
+    out = RunDir(place.run_dir or run.default_dir)
+    out.open(dataclasses.asdict(run), place.resume)
+    console = rich_console()
+    console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
+    console.print(f"Plan: {describe_plan(run)}")
+    with Progress(run.method, run.steps, out) as progress:
+        state = train(run, out, progress)
+        if run.eval_episodes:
+            progress.log_score(read_json(out.eval)["mean"], state.steps)
+    if run.eval_episodes:
+        say_eval(out.eval)
+    out.close()
+
+
+def doctor_command(argv: list[str]) -> None:
+    """Examine a bonus: is it alive, does its memory matter, does it follow rarity or noise?"""
+    from surprise_memory.tools import doctor
+
+    run, how = parse_run(argv, "doctor", doctor_command.__doc__ or "", Examination())
+    require(run.device == "cpu", "device", run.device, "cpu: the doctor examines a bonus there")
+    how.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
+    console = rich_console()
+    with status("examining") as progress:
+        diagnosis = doctor.examine(run, how.seeds, how.rollouts, progress, how.workers, how.noise)
+    doctor.print_diagnosis(diagnosis, console)
+    write_json(how.out / "doctor.json", dataclasses.asdict(diagnosis), allow_nan=False)
+    picture = how.out / "doctor.png"
+    doctor.plot_diagnosis(diagnosis, picture)
+    console.print(f"Picture: {picture}")
