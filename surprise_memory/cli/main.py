@@ -14,11 +14,19 @@ from surprise_memory.cli import commands
 from surprise_memory.cli.options import parse_run
 from surprise_memory.errors import UserError, choose, require
 from surprise_memory.files import read_json, write_json
+from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import pick_device
 from surprise_memory.training.loop import train
 from surprise_memory.training.plan import check_plan, describe_plan
+from surprise_memory.training.processes import check_processes, joined, launched
 from surprise_memory.training.progress import Progress, rich_console, status
-from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.rundir import NoRunDir, RunDir
+
+PROGRAM = "surprise-memory"
+MANY = (
+    "Over N processes, on CPUs or GPUs: torchrun --nproc-per-node N -m surprise_memory train ENV "
+    "(docs/devices.md)."
+)
 
 
 @dataclass(frozen=True)
@@ -49,14 +57,28 @@ class Examination:
 
 def train_command(argv: list[str]) -> None:
     """Train an agent. The preset fills in every option that is not given."""
-    run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
+    with joined():
+        train_here(argv)
+
+
+def train_here(argv: list[str]) -> None:
+    """Train, or do this process's share of it."""
+    about = f"{train_command.__doc__} {MANY}"
+    run, place = parse_run(argv, "train", about, Place())
     run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
     check_plan(run)  # before there is a directory
-    out = RunDir(place.run_dir or run.default_dir)
+    check_processes(run)
+    path = place.run_dir or run.default_dir
+    if not ranks.first():
+        train(run, NoRunDir(path))
+        return
+    out = RunDir(path)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
     console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
     console.print(f"Plan: {describe_plan(run)}")
+    if ranks.world() > 1:
+        console.print(f"{ranks.world()} processes, {run.envs} environments between them")
     with Progress(run.method, run.steps, out) as progress:
         state = train(run, out, progress)
         if run.eval_episodes:
@@ -112,6 +134,8 @@ def print_commands() -> None:
 def run_command(name: str, argv: list[str]) -> None:
     """One command with its arguments."""
     command = choose(COMMANDS, name, "command")
+    if launched() > 1 and command is not train_command:
+        raise UserError(f"torchrun is for train: start {name} without it.")
     if command in (train_command, doctor_command):  # they parse a run's options themselves
         command(argv)
     else:
@@ -130,7 +154,8 @@ def main(argv: list[str] | None = None) -> int:
         else:
             run_command(argv[0], argv[1:])
     except KeyboardInterrupt as stopped:
-        print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
+        if who() == PROGRAM:  # one of many processes says it for all
+            print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # such as `surprise-memory envs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
@@ -139,9 +164,17 @@ def main(argv: list[str] | None = None) -> int:
         sentence = explain(error)
         if not sentence:
             raise
-        print(f"surprise-memory: {sentence}", file=sys.stderr)
+        print(f"{who()}: {sentence}", file=sys.stderr)
         return 2
     return 0
+
+
+def who() -> str:
+    """Who speaks: the program, with its number if it is one process of many but the first."""
+    number = os.environ["RANK"] if launched() > 1 else "0"
+    if number == "0":
+        return PROGRAM
+    return f"{PROGRAM} (process {number})"
 
 
 def explain(error: Exception) -> str:
