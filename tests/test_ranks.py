@@ -269,7 +269,7 @@ def test_a_rank_that_dies_ends_the_run_with_a_sentence_and_its_checkpoint(tmp_pa
 
 
 def test_what_many_processes_cannot_share_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr("surprise_memory.cli.main.launched", lambda: 2)
+    monkeypatch.setattr(sys.modules["surprise_memory.cli.main"], "launched", lambda: 2)
     monkeypatch.setenv("RANK", "1")
     assert main(["methods"]) == 2
     assert "(process 1): torchrun is for train: start methods without it" in capsys.readouterr().err
