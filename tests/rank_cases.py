@@ -5,11 +5,13 @@ The same functions make the reference: one process that has both ranks' environm
 
 import contextlib
 import os
+import signal
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import fakes
+import gymnasium as gym
 import torch
 from gymnasium.spaces import Discrete
 from torch import distributed as dist
@@ -200,18 +202,43 @@ def rsl_rl_learns(rank):
 def run_of(path, **options):
     """A short run of the whole loop."""
     run = replace(PRESETS["debug"]("NoisyTV:channels=2/ToyKeyDoor-v0"), envs=5, eval_episodes=2)
-    return replace(run, method="rnd+sm+recognise", **options), path
+    return replace(run, **{"method": "rnd+sm+recognise"} | options), path
 
 
-def trains(path, **options):
-    """One run over both ranks, from a checkpoint if there is one; returns what it knows."""
+class Moody(fakes.Counter):
+    """Fails in its 40th step, on rank 1 alone."""
+
+    def step(self, action):
+        if self.total == 39 and os.environ["RANK"] == "1":
+            raise RuntimeError("the wheel came off")
+        return super().step(action)
+
+
+gym.register("Moody-v0", Moody, disable_env_checker=True)
+
+
+def stop_rank_0(row):
+    """A report that is followed by a signal."""
+    if os.environ["RANK"] == "0":
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def trains(path, report=None, **options):
+    """One run over both ranks, from a checkpoint if there is one; what it knows, or says."""
+    try:
+        return trained(path, report, **options)
+    except (KeyboardInterrupt, UserError) as error:
+        return str(error)
+
+
+def trained(path, report, **options):
     run, path = run_of(path, **options)
     out = RunDir(path)
     if ranks.first():
         out.open({f.name: None for f in fields(run)}, resume=path.exists())
     else:
         out = NoRunDir(path)
-    state = train(run, out)
+    state = train(run, out, report)
     out.close()
     return {"steps": state.steps, "recent": list(state.recent), "envs": share(run.envs).number}
 
@@ -238,6 +265,8 @@ def main(folder):
     with ranks.together():
         found["began with two"] = trains(folder / "two", steps=400)
         found["began with one"] = trains(folder / "one", steps=600)
+        found["stopped"] = trains(folder / "stopped", stop_rank_0, steps=400)
+        found["failed"] = trains(folder / "failed", env="Moody-v0", envs=4, steps=400)
     with contextlib.suppress(ImportError):
         found["rsl_rl"] = rsl_rl_learns(rank)
     torch.save(found, folder / f"rank{rank}.pt")

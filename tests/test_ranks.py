@@ -155,7 +155,7 @@ def test_ranks_draw_other_numbers_and_always_the_same_ones(two):
     assert torch.equal(*two[1]["streams"])
 
 
-def test_what_ranks_cannot_do_is_refused_on_each(two):
+def test_what_ranks_cannot_do_is_refused_on_each(two, monkeypatch):
     for rank in range(2):
         found = two[rank]["refusals"]
         assert "The rollouts of the processes have [3, 4] steps" in found["lengths"]
@@ -163,6 +163,10 @@ def test_what_ranks_cannot_do_is_refused_on_each(two):
         assert "no longer have the same networks and statistics" in found["other"]
     assert ".a.b differs here" in two[1]["refusals"]["other"]
     with pytest.raises(UserError, match="call init_process_group first"):
+        Bonus("rnd", (3,), 2).synchronise()
+    monkeypatch.setattr(ranks, "started", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cuda:nccl")
+    with pytest.raises(UserError, match=r"The bonus is on cpu, .* start it with backend="):
         Bonus("rnd", (3,), 2).synchronise()
 
 
@@ -225,6 +229,20 @@ def test_two_ranks_continue_a_run_of_one_process(two, folder):
     assert rows == [160, 240, 320, 400, 480, 560, 640]
     saved = read_checkpoint(RunDir(folder / "one"))
     assert saved["bonus"]["model.obs_norm.moments.count"] == pytest.approx(640, abs=1)
+
+
+def test_a_signal_to_one_rank_stops_and_saves_all(two, folder):
+    """It comes in the first rollout after the warm-up, of 5 environments x 16 steps."""
+    for rank in range(2):
+        assert two[rank]["stopped"] == "Stopped and saved at step 160. Add --resume to continue."
+    assert read_checkpoint(RunDir(folder / "stopped"))["runner"]["steps"] == 160
+
+
+def test_an_environment_that_fails_on_one_rank_ends_all_and_what_was_learnt_is_saved(two, folder):
+    """It fails in the second rollout after the warm-up, of 4 environments x 16 steps."""
+    assert two[0]["failed"] == "The environment failed in another process: see there."
+    assert "The environment failed in step: RuntimeError: the wheel came off" in two[1]["failed"]
+    assert read_checkpoint(RunDir(folder / "failed"))["runner"]["steps"] == 128
 
 
 def test_shares_of_a_run_have_its_seeds_and_the_same_tv(monkeypatch):

@@ -141,6 +141,8 @@ class Recognise(Stage):
 
 def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
     """Rows (K,) of the flattened (T, B, ...) that all ranks' columns (T, B of each, ...) are."""
+    if ranks.world() == 1:
+        return column.flatten(0, 1)[rows]
     sizes = ranks.everyones(column.shape[1])
     t = rows // sum(sizes)
     b = rows % sum(sizes) - sum(sizes[: ranks.rank()])

@@ -65,6 +65,8 @@ def share(envs: int) -> Share:
     >>> share(64)
     Share(start=0, number=64)
     """
+    allowed = f"at least {ranks.world()}: each process needs one"
+    require(envs >= ranks.world(), "envs", envs, allowed)
     number, more = divmod(envs, ranks.world())
     rank = ranks.rank()
     return Share(rank * number + min(rank, more), number + (rank < more))
@@ -72,16 +74,13 @@ def share(envs: int) -> Share:
 
 def check_processes(run: RunConfig) -> None:
     """Refuse a run that many processes cannot share."""
-    processes = ranks.world()
-    if processes == 1:
+    if ranks.world() == 1:
         return
     if run.backbone == "dqn":
         raise UserError(
             "The recurrent DQN learns from a replay in one process: start it without torchrun, or "
             "use --agent ppo."
         )
-    allowed = f"at least {processes}: each process needs one"
-    require(run.envs >= processes, "envs", run.envs, allowed)
     device = torch.device(run.device)
     own = device.type == "cpu" or (device.type == "cuda" and device.index is None)
     require(own, "device", run.device, "cpu or cuda with torchrun: each process takes its own GPU")
