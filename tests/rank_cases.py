@@ -4,6 +4,7 @@ The same functions make the reference: one process that has both ranks' environm
 """
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import distributed as dist
 
-from surprise_memory import Bonus, BonusConfig, RNDConfig
+from surprise_memory import Bonus, BonusConfig, RNDConfig, cli
 from surprise_memory.agents import PPO, PPOConfig, ppo
 from surprise_memory.bonus import rollout
 from surprise_memory.errors import UserError
@@ -243,8 +244,29 @@ def trained(path, report, **options):
     return {"steps": state.steps, "recent": list(state.recent), "envs": share(run.envs).number}
 
 
-def main(folder):
-    """All of it, in one process of two."""
+def command(path):
+    """`train` as torchrun starts it; returns the words that a test can resume it with."""
+    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--eval-episodes", "0"]
+    return [*words, "--run-dir", str(path)]
+
+
+def loses_a_rank(folder):
+    """Rank 1 is killed at its third row of metrics; returns rank 0's exit code and sentence."""
+    rows = []
+
+    def log(out, row):
+        rows.append(row)
+        if len(rows) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    NoRunDir.log = log
+    with contextlib.redirect_stdout(None), contextlib.redirect_stderr(io.StringIO()) as said:
+        code = cli.main([*command(folder / "lost"), "--steps", "10k", "--save-minutes", "0"])
+    return {"code": code, "said": said.getvalue()}
+
+
+def main(folder, port):
+    """All of it, in one process of two; `port` is for the second time that they meet."""
     rank = int(os.environ["RANK"])
     folder = Path(folder)
     torch.set_num_threads(1)
@@ -271,9 +293,12 @@ def main(folder):
         found["rsl_rl"] = rsl_rl_learns(rank)
     torch.save(found, folder / f"rank{rank}.pt")
     dist.destroy_process_group()
+    os.environ["MASTER_PORT"] = port
+    found["lost"] = loses_a_rank(folder)
+    torch.save(found, folder / f"rank{rank}.pt")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
     sys.stdout.flush()
     os._exit(0)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,25 +27,24 @@ from surprise_memory.training.rundir import RunDir
 HERE = Path(__file__).parent
 
 
-def start_ranks(words):
-    """Two processes, told what torchrun tells its own."""
+def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+        return str(one.getsockname()[1])
+
+
+def start_ranks(folder):
+    """Two processes, told what torchrun tells its own."""
     told = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    told |= {"MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    told |= {"MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
     told["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent)])
-    pipe = subprocess.PIPE
-    return [
-        subprocess.Popen(
-            [sys.executable, *words],
-            env=os.environ | told | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    words = [sys.executable, str(HERE / "rank_cases.py"), str(folder), free_port()]
+    processes = []
+    for rank in range(2):
+        env = os.environ | told | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        pipe = subprocess.PIPE
+        processes.append(subprocess.Popen(words, env=env, stdout=pipe, stderr=pipe, text=True))
+    return processes
 
 
 def open_run(run, path, resume=False):
@@ -68,10 +66,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two(folder):
     """What both ranks have found."""
-    processes = start_ranks([str(HERE / "rank_cases.py"), str(folder)])
-    for process in processes:
+    for process, code in zip(start_ranks(folder), (0, -signal.SIGKILL), strict=True):
         _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+        assert process.returncode == code, errors
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
 
 
@@ -259,31 +256,17 @@ def test_shares_of_a_run_have_its_seeds_and_the_same_tv(monkeypatch):
     assert seen[0][2] != seen[1][2]  # what is shown when
 
 
-def test_a_rank_that_dies_ends_the_run_with_a_sentence_and_its_checkpoint(tmp_path, capsys):
-    path = tmp_path / "run"
-    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--eval-episodes", "0"]
-    words += ["--run-dir", str(path)]
-    zero, one = start_ranks(
-        ["-m", "surprise_memory", *words, "--steps", "10M", "--save-minutes", "0"]
-    )
-    out = RunDir(path)
-    try:
-        ends = time.monotonic() + 120
-        while not out.previous.exists() and zero.poll() is None and time.monotonic() < ends:
-            time.sleep(0.1)
-        one.send_signal(signal.SIGKILL)
-        _, errors = zero.communicate(timeout=120)
-    finally:
-        zero.kill()
-        one.kill()
-        one.communicate()
-    assert zero.returncode == 2, errors
-    assert "surprise-memory: Another process of this run has ended" in errors
-    assert f"{out.checkpoint} is intact: add --resume" in errors
-    steps = read_checkpoint(out)["runner"]["steps"]
-    assert steps > 64
-    assert main([*words, "--save-minutes", "1", "--steps", str(steps + 1), "--resume"]) == 0
-    assert read_checkpoint(out)["runner"]["steps"] == steps + 64
+def test_a_rank_that_dies_ends_the_run_with_a_sentence_and_its_checkpoint(two, folder):
+    """Killed in the third rollout of 64 steps after the warm-up; the second was saved."""
+    out = RunDir(folder / "lost")
+    assert two[0]["lost"]["code"] == 2
+    said = two[0]["lost"]["said"]
+    assert said.startswith("surprise-memory: Another process of this run has ended")
+    assert f"{out.checkpoint} is intact: add --resume" in said and said.count("\n") == 1
+    assert read_checkpoint(out)["runner"]["steps"] == 64 + 2 * 64
+    words = [*cases.command(out.path), "--steps", "256", "--save-minutes", "0", "--resume"]
+    assert main(words) == 0
+    assert [row["step"] for row in out.rows()] == [128, 192, 256]
 
 
 def test_what_many_processes_cannot_share_is_refused(monkeypatch, capsys):
