@@ -4,6 +4,7 @@ Inside `together` every rank must come to the same calls in the same order. Outs
 one process, each function returns what it was given: nothing is sent, and no number changes.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -189,7 +190,9 @@ def _call(collective: Callable[..., Any], *args: Any) -> None:
     try:
         collective(*args)
     except RuntimeError as error:  # all of torch.distributed's errors are
-        reason = str(error).strip().partition("\n")[0]
+        # Such as "[pair.cc:537] Read error [127.0.0.1]:6865: Connection reset by peer. This is ..."
+        line = str(error).strip().partition("\n")[0]
+        reason = re.sub(r"^\[[^]]*\] ", "", line).partition(". ")[0]
         raise Lost(
             "Another process of this run has ended or does not answer, and its own message says "
             f"why ({reason})."
