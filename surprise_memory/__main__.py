@@ -1,5 +1,6 @@
 """`python -m surprise_memory` and the `surprise-memory` command."""
 
+import os
 import sys
 
 from surprise_memory.errors import how_to_install
@@ -29,5 +30,14 @@ def run() -> int:
     return cli.main()
 
 
+def leave(code: int) -> None:
+    """End the process. Of many, one must not wait for torch's threads, which may abort it."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

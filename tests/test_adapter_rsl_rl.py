@@ -17,7 +17,7 @@ from rsl_rl.env import VecEnv
 from rsl_rl.runners import OnPolicyRunner
 from tensordict import TensorDict
 
-from surprise_memory.adapters.rsl_rl import SurprisePPO, with_own_episodes
+from surprise_memory.adapters.rsl_rl import SurprisePPO
 
 B, T = 4, 6
 SMALL = {"rnd": {"n": 16, "hidden": 32}, "minibatches": 2, "epochs": 1}
@@ -221,30 +221,6 @@ def test_checkpoints_without_this_bonus_are_refused_and_change_nothing(tmp_path)
     runner.load(tmp_path / "plain.pt", load_cfg={"actor": True, "critic": True})
     state = plain.alg.actor.state_dict()
     assert all(torch.equal(value, state[k]) for k, value in runner.alg.actor.state_dict().items())
-
-
-def test_ranks_start_from_the_same_bonus(monkeypatch):
-    """Two ranks with different seeds, one after the other; what rank 0 sends, rank 1 receives."""
-    zero = make(surprise={"seed": 0, "config": SMALL})
-    one = make(surprise={"seed": 1, "config": SMALL})
-    zero.learn(2)
-    one.learn(1)
-    sent = []
-    monkeypatch.setattr(torch.distributed, "broadcast", lambda x, src: sent.append(x.clone()))
-    send = lambda box, src: sent.append(box[0])  # noqa: E731
-    monkeypatch.setattr(torch.distributed, "broadcast_object_list", send)
-    before = copy.deepcopy(zero.alg.save())
-    zero.alg.broadcast_parameters()
-    assert equal(before, zero.alg.save())
-    own = copy.deepcopy(one.alg.bonus.state_dict()["_extra_state"]["steps"])
-    received = iter(sent)
-    monkeypatch.setattr(torch.distributed, "broadcast", lambda x, src: x.copy_(next(received)))
-    receive = lambda box, src: box.__setitem__(0, next(received))  # noqa: E731
-    monkeypatch.setattr(torch.distributed, "broadcast_object_list", receive)
-    one.alg.broadcast_parameters()
-    mine, theirs = one.alg.bonus.state_dict(), zero.alg.bonus.state_dict()
-    assert equal(mine["_extra_state"]["steps"], own)  # its environments are its own
-    assert equal(mine, with_own_episodes(one.alg.bonus, theirs))
 
 
 def test_what_cannot_be_is_refused():

@@ -8,7 +8,6 @@ else is said. The logger's rewards remain the task's; what the bonus tells is lo
 losses. Checkpoints of the runner hold all of the bonus.
 """
 
-import io
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -176,17 +175,9 @@ class SurprisePPO(PPO):  # type: ignore[misc]  # rsl_rl has no types
         self.bonus.reset()
 
     def broadcast_parameters(self) -> None:
-        """As PPO's, with all of the bonus but what belongs to a rank's own environments.
-
-        From there on each rank's bonus learns from its own environments.
-        """
+        """As PPO's, with all of the bonus, which is one on all ranks from here on."""
         super().broadcast_parameters()
-        buffer = io.BytesIO()
-        torch.save(self.bonus.state_dict(), buffer)
-        box = [buffer.getvalue()]
-        torch.distributed.broadcast_object_list(box, src=0)
-        state = torch.load(io.BytesIO(box[0]), map_location="cpu", weights_only=True)
-        self.bonus.load_state_dict(with_own_episodes(self.bonus, state))
+        self.bonus.synchronise()
 
 
 def with_own_episodes(bonus: Bonus, state: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from surprise_memory.bonus import Carry, RolloutTrainer
+from surprise_memory.errors import UserError
 from surprise_memory.nn.devices import HOST
 from surprise_memory.types import Chunk
 
@@ -55,6 +56,10 @@ class Agent:
             return None, self.update(chunk, None), carry
         r_int, metrics, carry = bonus.train_on(chunk, carry)
         return r_int, metrics | self.update(chunk, r_int), carry
+
+    def synchronise(self) -> None:
+        """Be one agent with those of the other ranks, and take over what rank 0's has learnt."""
+        raise UserError(f"{type(self).__name__} learns in one process: start it without torchrun.")
 
     # --- before the first update ---
 

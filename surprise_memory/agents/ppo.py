@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from surprise_memory.agents.base import Agent, Mode, State
 from surprise_memory.agents.ppo_config import PPOConfig, check_ppo
 from surprise_memory.errors import UserError
-from surprise_memory.nn.devices import built_on_host, pick_device, shuffled
+from surprise_memory.nn import ranks
+from surprise_memory.nn.devices import built_on_host, double, pick_device, shuffled
 from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, set_precision
 from surprise_memory.nn.returns import gae
 from surprise_memory.types import Chunk
@@ -148,8 +149,6 @@ class PPO(Agent):
         advantage = batch["advantage"]
         head, v_ext, v_int = self.policy(_as_input(batch["obs"]))
         log_prob, entropy = self.policy.log_prob(head, batch["action"])
-        if c.normalise_advantage and len(advantage) > 1:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         log_ratio = log_prob - batch["log_prob"]
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
@@ -179,18 +178,29 @@ class PPO(Agent):
         flat = {name: column.flatten(0, 1) for name, column in columns.items()}
         c = self.config
         rows = chunk.valid_rows()
-        number = min(c.minibatches, max(1, len(rows)))
+        fewest = min(ranks.everyones(len(rows)))  # ranks take each step together
+        number = min(c.minibatches, max(1, fewest))
         report: dict[str, Tensor] = {}
         for _ in range(c.epochs):
             order = shuffled(rows, self.rng)
             for batch in minibatches(flat, order, number):
+                size = len(batch["advantage"])
+                if c.normalise_advantage:
+                    batch["advantage"] = standardised(batch["advantage"])
                 loss, report = self.loss(batch)
                 self.optimiser.zero_grad()
                 loss.backward()
+                ranks.average_gradients(self.policy.parameters(), size)
                 if c.max_grad_norm:
                     nn.utils.clip_grad_norm_(self.policy.parameters(), c.max_grad_norm)
                 self.optimiser.step()
-        return {f"losses/{name}": value.item() for name, value in report.items()}
+        told = {f"losses/{name}": value.item() for name, value in report.items()}
+        return ranks.mean_report(told, size)
+
+    def synchronise(self) -> None:
+        """Every rank acts and shuffles by its own draws, and learns from all ranks' rollouts."""
+        self.load_state_dict(ranks.from_first(self.state_dict()))
+        ranks.own_stream(self.rng)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that lasts."""
@@ -215,6 +225,19 @@ def minibatches(
     parts = {name: column[rows].tensor_split(number) for name, column in columns.items()}
     for i in range(number):
         yield {name: part[i] for name, part in parts.items()}
+
+
+def standardised(advantage: Tensor) -> Tensor:
+    """A minibatch (K,) with mean 0 and standard deviation 1 over all ranks' parts of it."""
+    if ranks.world() == 1:
+        if len(advantage) < 2:
+            return advantage
+        return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    size, mean, var = ranks.moments(double(advantage))
+    if size < 2:
+        return advantage
+    std = (var * size / (size - 1)).sqrt()
+    return ((double(advantage) - mean) / (std + 1e-8)).to(advantage)
 
 
 def _as_input(obs: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from surprise_memory.agents.base import Agent, Mode, State
 from surprise_memory.errors import UserError
+from surprise_memory.nn import ranks
 from surprise_memory.types import Chunk
 
 
@@ -44,6 +45,11 @@ class Uniform(Agent):
     def update(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
         """There is nothing to learn."""
         return {}
+
+    def synchronise(self) -> None:
+        """Each rank draws actions of its own."""
+        self.load_state_dict(ranks.from_first(self.state_dict()))
+        ranks.own_stream(self.rng)
 
     def state_dict(self) -> dict[str, Any]:
         """Its random stream."""

@@ -1,7 +1,7 @@
 """`Bonus`, for loops that are not ours: one vector step at a time, one update per rollout."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -126,6 +126,11 @@ class Bonus(RolloutTrainer):
         else:
             flags = read_flags("which", which, self.num_envs)
             self.steps.first = self.steps.first | flags.to(self.steps.first.device)
+
+    def with_own_environments(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """As a trainer's, with the steps since the last update."""
+        extra = state["_extra_state"] | {"steps": self.steps.state_dict()}
+        return super().with_own_environments(state) | {"_extra_state": extra}
 
     def get_extra_state(self) -> dict[str, Any]:
         """As a trainer's, with what `step` has seen since the last update."""

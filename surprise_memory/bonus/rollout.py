@@ -1,10 +1,14 @@
 """A bonus that trains on rollouts, each used once: for PPO and other on-policy loops."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.errors import UserError
+from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import shuffled
 from surprise_memory.nn.normalise import RewardScaler
 from surprise_memory.types import Chunk
@@ -14,6 +18,9 @@ Paid = tuple[Tensor, dict[str, float], Carry]  # scaled reward (T, B), metrics, 
 
 class RolloutTrainer(Trainer):
     """Pays a rollout and learns from it."""
+
+    synchronised = False
+    """Whether it is one bonus with those of the other processes."""
 
     def make_scaler(self) -> RewardScaler:
         """By the running std of the discounted intrinsic return.
@@ -32,11 +39,16 @@ class RolloutTrainer(Trainer):
         (random policy) the observations' statistics come first, and the scale is left alone:
         untrained surprises are 10 to 10,000 times too large, and it forgets slowly.
         """
+        with ranks.together(self.synchronised):
+            return self._train_on(chunk, carry, warmup)
+
+    def _train_on(self, chunk: Chunk, carry: Carry, warmup: bool) -> Paid:
         B = chunk.shape[1]
         if self.num_envs != B:
             raise UserError(
                 f"This bonus was made for {self.num_envs} environments, the chunk has {B}."
             )
+        check_lengths(chunk)
         chunk = chunk.to(self.device)
         model = self.model
         valid = chunk.valid
@@ -56,7 +68,8 @@ class RolloutTrainer(Trainer):
         after = model.commit(trace.log, valid, after)
         self.updates += 1
         reward = self.reward(raw)
-        return reward, losses | self.metrics(chunk, trace, reward), after
+        metrics = ranks.mean_report(self.metrics(chunk, trace, reward), valid.sum())
+        return reward, losses | metrics, after
 
     def _measured(self, raw: Tensor, trace: Trace) -> Tensor:
         """What the scale is measured on (T, B).
@@ -72,12 +85,57 @@ class RolloutTrainer(Trainer):
         """
         c = self.config
         rows = chunk.valid_rows()
-        if not len(rows):
+        number = min(c.minibatches, *ranks.everyones(len(rows)))  # ranks take each step together
+        if not number:
             return {}
         size = max(1, int(len(rows) * c.proportion) // c.minibatches)
         for _ in range(c.epochs):
             order = shuffled(rows, self.rng)
-            for batch in order[: size * c.minibatches].split(size):
+            for batch in order[: size * number].split(size):
                 losses = self.losses(trace, batch)
-                self.optimise(losses)
-        return {f"losses/{name}": loss.item() for name, loss in losses.items()}
+                self.optimise(losses, len(batch))
+        report = {f"losses/{name}": loss.item() for name, loss in losses.items()}
+        return ranks.mean_report(report, len(batch))
+
+    # --- one bonus over many processes ---
+
+    def synchronise(self) -> None:
+        """Be one bonus with those of all processes of torch.distributed; call it on each of them.
+
+        Takes over what the bonus of rank 0 has learnt. From here on every `update` or `train_on`
+        learns from all processes' environments, so all processes have to make these calls together.
+        Steps are paid without asking the others.
+        """
+        check_group(self)
+        with ranks.together():
+            state = ranks.from_first(self.state_dict())
+            self.load_state_dict(self.with_own_environments(state))
+            ranks.own_stream(self.rng)
+        self.synchronised = True
+
+    def with_own_environments(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state in which what belongs to single environments is this bonus's own."""
+        return dict(state) | {"scaler.filtered": self.scaler.filtered}
+
+
+def check_group(bonus: RolloutTrainer) -> None:
+    """Refuse processes that cannot talk about tensors on the bonus's device."""
+    if not ranks.started():
+        raise UserError(
+            "synchronise() joins the processes of torch.distributed: call init_process_group first."
+        )
+    if not ranks.speaks(bonus.device):
+        raise UserError(
+            f"The bonus is on {bonus.device}, of which torch.distributed was started to send "
+            "nothing: start it with backend='cpu:gloo,cuda:nccl'."
+        )
+
+
+def check_lengths(chunk: Chunk) -> None:
+    """Refuse rollouts that are longer on some ranks than on others."""
+    lengths = ranks.everyones(chunk.shape[0])
+    if len(set(lengths)) > 1:
+        raise UserError(
+            f"The rollouts of the processes have {lengths} steps: let all call update() after as "
+            "many."
+        )

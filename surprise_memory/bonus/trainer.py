@@ -20,6 +20,7 @@ from surprise_memory.bonus.door import (
 from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.errors import UserError
+from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import pick_device
 from surprise_memory.nn.nets import set_precision
 from surprise_memory.types import Chunk
@@ -98,12 +99,16 @@ class Trainer(nn.Module):
         """The model's losses on some flattened steps (K,)."""
         return self.model.losses(trace, rows, self.rng)
 
-    def optimise(self, losses: dict[str, Tensor]) -> None:
-        """One step of Adam; what the losses do not reach stays where it is."""
+    def optimise(self, losses: dict[str, Tensor], rows: int = 1) -> None:
+        """One step of Adam; what the losses do not reach stays where it is.
+
+        `rows` is how many steps they are the mean of, which matters where other ranks have others.
+        """
         if not losses:
             return
         self.optimiser.zero_grad()
         torch.stack(list(losses.values())).sum().backward()
+        ranks.average_gradients(self.parameters(), rows)
         self.optimiser.step()
 
     def metrics(self, chunk: Chunk, trace: Trace, reward: Tensor) -> dict[str, float]:

@@ -11,7 +11,9 @@ from importlib import import_module, resources
 
 from surprise_memory import __version__
 from surprise_memory.errors import UserError, choose
+from surprise_memory.training.launched import launched
 
+PROGRAM = "surprise-memory"
 COMMANDS = {  # by name: their modules in this package
     "train": "train",
     "eval": "runs",
@@ -56,6 +58,8 @@ def print_commands() -> None:
 
 def run_command(name: str, argv: list[str]) -> None:
     """One command with its arguments."""
+    if launched() > 1 and name != "train":
+        raise UserError(f"torchrun is for train: start {name} without it.")
     command = function_of(name)
     if name in PARSE_THEMSELVES:
         command(argv)
@@ -77,7 +81,8 @@ def main(argv: list[str] | None = None) -> int:
         else:
             run_command(argv[0], argv[1:])
     except KeyboardInterrupt as stopped:
-        print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
+        if who() == PROGRAM:  # one of many processes says it for all
+            print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # such as `surprise-memory envs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
@@ -86,9 +91,17 @@ def main(argv: list[str] | None = None) -> int:
         sentence = explain(error)
         if not sentence:
             raise
-        print(f"surprise-memory: {sentence}", file=sys.stderr)
+        print(f"{who()}: {sentence}", file=sys.stderr)
         return 2
     return 0
+
+
+def who() -> str:
+    """Who speaks: the program, with its number if it is one process of many but the first."""
+    number = os.environ["RANK"] if launched() > 1 else "0"
+    if number == "0":
+        return PROGRAM
+    return f"{PROGRAM} (process {number})"
 
 
 def explain(error: Exception) -> str:

@@ -8,11 +8,18 @@ from surprise_memory.cli.options import parse_run
 from surprise_memory.cli.runs import say_eval
 from surprise_memory.errors import require
 from surprise_memory.files import read_json, write_json
+from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import pick_device
 from surprise_memory.training.loop import train
 from surprise_memory.training.plan import check_plan, describe_plan
+from surprise_memory.training.processes import check_processes, joined
 from surprise_memory.training.progress import Progress, rich_console, status
-from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.rundir import NoRunDir, RunDir
+
+MANY = (
+    "Over N processes, on CPUs or GPUs: torchrun --nproc-per-node N -m surprise_memory train ENV "
+    "(docs/devices.md)."
+)
 
 
 @dataclass(frozen=True)
@@ -43,14 +50,27 @@ class Examination:
 
 def train_command(argv: list[str]) -> None:
     """Train an agent. The preset fills in every option that is not given."""
-    run, place = parse_run(argv, "train", train_command.__doc__ or "", Place())
+    with joined():
+        train_here(argv)
+
+
+def train_here(argv: list[str]) -> None:
+    """Train, or do this process's share of it."""
+    run, place = parse_run(argv, "train", f"{train_command.__doc__} {MANY}", Place())
     run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
     check_plan(run)  # before there is a directory
-    out = RunDir(place.run_dir or run.default_dir)
+    check_processes(run)
+    path = place.run_dir or run.default_dir
+    if not ranks.first():
+        train(run, NoRunDir(path))
+        return
+    out = RunDir(path)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
     console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
     console.print(f"Plan: {describe_plan(run)}")
+    if ranks.world() > 1:
+        console.print(f"{ranks.world()} processes, {run.envs} environments between them")
     with Progress(run.method, run.steps, out) as progress:
         state = train(run, out, progress)
         if run.eval_episodes:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from surprise_memory.errors import UserError, require, require_between, require_width
 from surprise_memory.memory.base import Memory
+from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import double
 
 TABLE = ("keys", "visits", "entered")
@@ -114,8 +115,8 @@ class Counts(Memory):
 
     @torch.no_grad()
     def commit(self, log: None, valid: Tensor, carry: Pending) -> Pending:
-        """Count everything that is pending."""
-        pending = carry.keys[carry.happened]
+        """Count everything that is pending, on all ranks."""
+        pending = ranks.gather(carry.keys[carry.happened])
         keys, which, visits = pending.unique(return_inverse=True, return_counts=True)
         place, known = self._find(keys)
         self.visits[place[known]] += visits[known]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import require
+from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import HOST, double, float64_device
 from surprise_memory.nn.returns import discounted_filter
 
@@ -63,20 +64,23 @@ class RunningMoments(Statistics):
         count = torch.tensor(PRIOR, dtype=torch.float64, device=HOST)
         self.register_buffer("count", count)
 
-    @torch.no_grad()
     def update(self, batch: Tensor) -> None:
-        """Take in a batch (K, *shape); an empty one changes nothing."""
-        if batch.shape[0] == 0:
+        """Take in a batch (K, *shape), all ranks' at once; an empty one changes nothing."""
+        self.merge(ranks.moments(double(batch)))
+
+    @torch.no_grad()
+    def merge(self, batch: ranks.Moments) -> None:
+        """Take in a batch by its moments."""
+        size = batch.size
+        if size == 0:
             return
-        batch = double(batch)
-        size = batch.shape[0]
         past = self.count
         if self.momentum is not None:
             batch_size = max(size, self.least)
             past = past.clamp(max=batch_size * self.momentum / (1 - self.momentum))
         total = past + size
-        delta = batch.mean(0) - self.mean
-        spread = self.var * past + batch.var(0, correction=0) * size
+        delta = batch.mean - self.mean
+        spread = self.var * past + batch.var * size
         spread = spread + delta**2 * past * size / total
         self.mean.copy_(self.mean + delta * size / total)
         self.var.copy_(spread / total)
@@ -113,18 +117,18 @@ class ObsWhitener(nn.Module):
 
     def update(self, obs: Tensor) -> None:
         """Take in (K, *shape) observations."""
-        if self.moments.count == PRIOR and len(obs):
-            self._start_far(double(obs))
-        self.moments.update(obs)
+        seen = ranks.moments(double(obs))
+        if self.moments.count == PRIOR and seen.size:
+            self._start_far(seen)
+        self.moments.merge(seen)
         note_far(self)
 
     @torch.no_grad()
-    def _start_far(self, first: Tensor) -> None:
-        """Let far features start from the first batch (K, *shape)."""
-        mean = first.mean(0)
-        far = mean.abs() > FAR
-        self.moments.mean[far] = mean[far]
-        self.moments.var[far] = first.var(0, correction=0)[far]
+    def _start_far(self, first: ranks.Moments) -> None:
+        """Let far features start from the first batch."""
+        far = first.mean.abs() > FAR
+        self.moments.mean[far] = first.mean[far]
+        self.moments.var[far] = first.var[far]
 
 
 def note_far(whitener: Any, _: Any = None) -> None:
@@ -241,12 +245,13 @@ class RewardScaler(Statistics):
 
         Those of a warm-up, from untrained networks, count only until there are others.
         """
-        if not len(reward):
+        size = sum(ranks.everyones(len(reward)))
+        if not size:
             return
-        past = self.seen.clamp(max=max(0, LEVEL_STEPS - len(reward)))
-        level = (self.level * past + reward.abs().sum()) / (past + len(reward))
+        past = self.seen.clamp(max=max(0, LEVEL_STEPS - size))
+        level = (self.level * past + ranks.total(reward.abs().sum())) / (past + size)
         self.level.copy_(level)
-        self.seen.copy_(past + len(reward))
+        self.seen.copy_(past + size)
         if warmup:
             self.seen.zero_()
 

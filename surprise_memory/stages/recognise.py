@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from surprise_memory.errors import require, require_between
+from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import double
 from surprise_memory.stages.base import Columns, Stage, Steps
 
@@ -120,7 +121,8 @@ class Recognise(Stage):
     @torch.no_grad()
     def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
         """Replace the oldest of the reservoir by an even spread of the steps that happened."""
-        rows = record["point"][valid]
+        happened = ranks.gather(valid, dim=1)  # (T, B) of all ranks
+        rows = happened.flatten().nonzero().squeeze(1)
         if not len(rows):
             return
         size = len(self.points)
@@ -129,12 +131,25 @@ class Recognise(Stage):
         spread = (double(numbers + 1) * GOLDEN) % 1
         chosen = rows[(spread * len(rows)).long().to(rows.device)]
         place = numbers % size
-        self.points[place] = chosen
+        self.points[place] = rows_of_all(record["point"], chosen)
         self.filled.copy_(torch.clamp(self.filled + number, max=size))
         if self.added > 0:  # before, nothing was compared
             both = torch.stack([record["rho"][valid], record["local_rho"][valid]])
-            self.usual.lerp_(both.quantile(QUANTILE, dim=1), 0.1)
+            self.usual.lerp_(ranks.gather(both, dim=1).quantile(QUANTILE, dim=1), 0.1)
         self.added += 1
+
+
+def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
+    """Rows (K,) of the flattened (T, B, ...) that all ranks' columns (T, B of each, ...) are."""
+    if ranks.world() == 1:
+        return column.flatten(0, 1)[rows]
+    sizes = ranks.everyones(column.shape[1])
+    t = rows // sum(sizes)
+    b = rows % sum(sizes) - sum(sizes[: ranks.rank()])
+    own = (b >= 0) & (b < column.shape[1])
+    found = column.new_zeros(len(rows), *column.shape[2:])
+    found[own] = column[t[own], b[own]]
+    return ranks.total(found)
 
 
 def recognised(point: Tensor, known: Tensor, block: int = 2048) -> Tensor:

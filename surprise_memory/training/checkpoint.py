@@ -9,8 +9,10 @@ from surprise_memory import torch_files
 from surprise_memory.agents.base import Agent
 from surprise_memory.envs import VecEnv
 from surprise_memory.errors import UserError
+from surprise_memory.nn import ranks
 from surprise_memory.training.collect import RECENT, RunnerState
 from surprise_memory.training.config import RunConfig
+from surprise_memory.training.processes import check_same, own_actions, share
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import moved, rebuild
 
@@ -21,6 +23,8 @@ KEYS = {
 }  # fmt: skip
 MISFITS = (RuntimeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 APART = ("bonus_carry", "recent")  # of the runner's state, saved as plain values
+LASTS = ("steps", "task_reward_total")  # of it, whatever becomes of the running episodes
+FILTERED = "scaler.filtered"  # of the bonus's state, one number for each environment
 
 
 class Parts(NamedTuple):
@@ -41,7 +45,7 @@ def save_checkpoint(
     `final`: the run stops or ends here. `warmup`: rollouts that are done, in the midst of it.
     """
     run, out, env, agent, bonus = parts
-    names = [f.name for f in dataclasses.fields(state) if f.name not in APART]
+    names = [f.name for f in dataclasses.fields(state) if f.name not in (*APART, "others")]
     content = {
         "format": FORMAT,
         "method": run.method,
@@ -63,7 +67,21 @@ def save_checkpoint(
     if warmup is not None:
         stream = env.action_space.np_random.bit_generator.state
         content["warmup"] = {"done": warmup, "actions": stream}
-    torch_files.save(content, out.checkpoint, out.previous)
+    if ranks.world() > 1:
+        make_whole(content)
+    if ranks.first():
+        torch_files.save(content, out.checkpoint, out.previous)
+
+
+def make_whole(content: dict[str, Any]) -> None:
+    """Let a rank's content be that of the whole run, without the episodes that are running."""
+    check_same({"agent": content["agent"], "bonus": content["bonus"] or {}})
+    runner = {name: content["runner"][name] for name in LASTS}
+    if runner["task_reward_total"] is not None:
+        runner["task_reward_total"] = sum(ranks.everyones(runner["task_reward_total"]))
+    content |= {"runner": runner, "bonus_carry": {}, "env": None}
+    if content["bonus"] is not None:
+        content["bonus"][FILTERED] = ranks.gather(content["bonus"][FILTERED])
 
 
 def read_checkpoint(out: RunDir) -> dict[str, Any]:
@@ -127,17 +145,25 @@ def put_back(
         if buffer is not None:
             agent.load_buffer(buffer)
         if bonus is not None:
-            bonus.load_state_dict(content["bonus"])
+            bonus.load_state_dict(own_share(content["bonus"], run.envs))
     except MISFITS as error:
         raise UserError(
             f"{out.checkpoint} does not fit this run's networks: was its config.json changed?"
         ) from error
 
 
+def own_share(state: dict[str, Any], envs: int) -> dict[str, Any]:
+    """The state of a whole run's bonus, with this rank's environments alone."""
+    if ranks.world() == 1:
+        return state
+    start, number = share(envs)
+    return state | {FILTERED: state[FILTERED][start : start + number]}
+
+
 def resumed_state(content: dict[str, Any], parts: Parts) -> RunnerState:
     """Where a checkpoint goes on. Environments that cannot be restored begin new episodes."""
-    _, out, env, agent, bonus = parts
-    state = RunnerState.reset(env, bonus)
+    run, out, env, agent, bonus = parts
+    state = RunnerState.reset(env, bonus, run.envs)
     try:
         if content["env"] is not None:
             env.set_state(content["env"])
@@ -148,9 +174,12 @@ def resumed_state(content: dict[str, Any], parts: Parts) -> RunnerState:
             state.agent_state = moved(state.agent_state, agent.device)
         state.steps = content["runner"]["steps"]
         state.task_reward_total = content["runner"].get("task_reward_total")
+        if state.task_reward_total is not None and not ranks.first():
+            state.task_reward_total = 0.0  # rank 0 has what was before
         state.recent = deque(map(float, content["recent"]), maxlen=RECENT)
         if content["warmup"] is not None:
             env.action_space.np_random.bit_generator.state = content["warmup"]["actions"]
+            own_actions(env.action_space)
     except MISFITS as error:
         raise UserError(
             f"{out.checkpoint} does not fit this run's environment: was its config.json changed?"

@@ -33,13 +33,15 @@ class RunnerState:
     bonus_carry: Carry  # what the bonus remembers of the running episodes
     agent_state: State = field(default_factory=dict)  # what the agent does
     steps: int = 0
-    # Of all environments since the run began; None if an older version began it and did not count.
+    others: int = 0  # environments of this run in other processes
+    # Of all environments here since the run began, with rank 0 those of earlier processes; None if
+    # an older version began it and did not count.
     task_reward_total: float | None = 0.0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @staticmethod
-    def reset(env: VecEnv, bonus: Any) -> "RunnerState":
-        """All environments at the start of an episode."""
+    def reset(env: VecEnv, bonus: Any, envs: int | None = None) -> "RunnerState":
+        """All environments at the start of an episode; `envs` is how many the whole run has."""
         B = env.num_envs
         carry = Carry(None, None, {})
         if bonus is not None:
@@ -50,6 +52,7 @@ class RunnerState:
             returns=torch.zeros(B, device="cpu"),
             lengths=torch.zeros(B, device="cpu"),
             bonus_carry=carry,
+            others=(envs or B) - B,
         )
 
 
@@ -117,7 +120,7 @@ def env_step(
     # `first` follows an end, and it stays set over a row that never happened.
     state.first = row["terminated"] | row["truncated"] | ~row["valid"]
     state.obs = torch.as_tensor(step.obs, device="cpu")
-    state.steps += env.num_envs
+    state.steps += env.num_envs + state.others
     info = {name: torch.as_tensor(value, device="cpu") for name, value in step.info.items()}
     return row | extras | info
 

@@ -12,6 +12,7 @@ from surprise_memory.agents import AGENTS, Agent, Mode
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.files import write_json
+from surprise_memory.nn import ranks
 from surprise_memory.training.checkpoint import (
     Parts,
     put_back,
@@ -25,6 +26,7 @@ from surprise_memory.training.config import RunConfig
 from surprise_memory.training.evaluate import evaluate, summary
 from surprise_memory.training.metrics import check_losses, rollout_metrics
 from surprise_memory.training.plan import check_plan, warmup_rollouts
+from surprise_memory.training.processes import check_processes, join, share
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.training.seeds import EVAL_ENVS, eval_seed, training_seed
 from surprise_memory.training.stop import Stop
@@ -38,11 +40,13 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
     """The environments, the agent and the bonus of a run; no bonus is None.
 
     `resumed_at`: the step from which environments that cannot save their state begin anew.
+    Over many processes, the environments are this one's share.
     """
-    seed = training_seed(run.seed, run.envs, resumed_at)
-    env = make_vec(run.env, run.envs, seed, run.threads)
+    own = share(run.envs)
+    seed = training_seed(run.seed, run.envs, resumed_at) + own.start
+    env = make_vec(run.env, own.number, seed, run.threads)
     env.limit_time(run.step_seconds)
-    if resumed_at:
+    if resumed_at or own.start:
         env.keep_fixed(training_seed(run.seed, run.envs))
     agent = AGENTS[run.backbone].make(env, run, run.method != "none")
     bonus = None
@@ -50,7 +54,7 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
         bonus = agent.trainer(
             run.method,
             env.obs_shape,
-            run.envs,
+            env.num_envs,
             run.bonus,
             run.seed,
             env.action_space,
@@ -63,14 +67,20 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
 def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerState:
     """Train until `run.steps`, continuing from the checkpoint if there is one.
 
-    `report` gets every row of metrics.
+    `report` gets every row of metrics. Of many processes, only rank 0 writes into `out`.
     """
     check_plan(run)
+    check_processes(run)
+    try:
+        return _train(run, out, report)
+    except ranks.Lost as error:
+        raise UserError(f"{error} {what_is_kept(out)}") from error
+
+
+def _train(run: RunConfig, out: RunDir, report: Report | None) -> RunnerState:
     torch.set_num_threads(run.threads)
     with Stop() as stop:
-        saved = None
-        if out.checkpoint.exists():
-            saved = read_checkpoint(out)
+        saved = read_saved(out)
         env, agent, bonus = build(run, resumed_at(saved))
         if run.compile:
             compile_losses(agent, bonus)
@@ -79,7 +89,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
         del saved  # the parts have copies
         T = agent.rollout_length(run.rollout)
         clock = Clock(state.steps)
-        while state.steps < run.steps and not stop.asked:
+        while state.steps < run.steps and not ranks.anyones(stop.asked):
             chunk, episodes = collect_or_save(parts, state, T)
             r_int, metrics, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
             metrics |= rollout_metrics(chunk, r_int, episodes, state)
@@ -88,7 +98,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
             out.log(row)
             if report:
                 report(row)
-            if clock.save_due(run.save_minutes):
+            if ranks.from_first(clock.save_due(run.save_minutes)):
                 save_checkpoint(parts, state, final=False)
         save_checkpoint(parts, state, final=True)
         env.close()
@@ -96,7 +106,7 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
             raise KeyboardInterrupt(
                 f"Stopped and saved at step {state.steps:,}. Add --resume to continue."
             )
-        if run.eval_episodes:
+        if run.eval_episodes and ranks.first():
             stop.at_once("Training is complete and saved. Add --resume to evaluate it.")
             write_eval(run, out, agent, bonus)
         out.finish()
@@ -104,30 +114,58 @@ def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerSt
 
 
 def collect_or_save(parts: Parts, state: RunnerState, T: int) -> tuple[Chunk, list[Episode]]:
-    """T steps. Where the environment fails in them, what was learnt before is saved."""
+    """T steps. Where an environment fails in them, what was learnt before is saved."""
     steps = state.steps
     total = state.task_reward_total
+    failure = None
     try:
         chunk, episodes = collect(parts.env, parts.agent, state, T, parts.bonus)
         check_finite(chunk)
-    except UserError:
-        if not parts.env.saves_state:  # one that does could not go on from the midst of a rollout
+    except UserError as error:
+        failure = error
+    if ranks.anyones(failure is not None):
+        # One that saves its state could not go on from the midst of a rollout.
+        if not parts.env.saves_state or ranks.world() > 1:
             state.steps = steps
             state.task_reward_total = total
             save_checkpoint(parts, state, final=True)
-        raise
+        raise failure or UserError("The environment failed in another process: see there.")
     return chunk, episodes
+
+
+def read_saved(out: RunDir) -> dict[str, Any] | None:
+    """The checkpoint to go on from, which only rank 0 may be able to read.
+
+    Over many processes all episodes begin anew: how many share them may have changed.
+    """
+    saved: dict[str, Any] | None = None
+    if ranks.first() and out.checkpoint.exists():
+        saved = read_checkpoint(out)
+    if ranks.world() > 1:
+        saved = ranks.from_first(saved)
+        if saved is not None:
+            saved["env"] = None
+    return saved
+
+
+def what_is_kept(out: RunDir) -> str:
+    """What a run has to go on from when it cannot end as it should."""
+    if out.checkpoint.exists():
+        return f"{out.checkpoint} is intact: add --resume to continue, also with fewer processes."
+    return "No checkpoint was saved before."
 
 
 def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState:
     """Where a run begins or goes on: in its warm-up, or after it."""
     run, out, env, agent, bonus = parts
     done = 0  # rollouts of the warm-up
+    if saved is not None:
+        put_back(saved, out, run, agent, bonus)
+    join(agent, bonus)
     if saved is None:
         out.rewind(0)
-        state = RunnerState.reset(env, bonus)
+        state = RunnerState.reset(env, bonus, run.envs)
     else:
-        put_back(saved, out, run, agent, bonus)
         state = resumed_state(saved, parts)
         out.rewind(state.steps)  # before anything is collected: steps count on from here
         if out.logged < saved.get("logged", 0):
@@ -146,10 +184,11 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
     clock = Clock(state.steps)
 
     def after(number: int) -> None:
-        due = stop.asked or clock.save_due(run.save_minutes)
-        if due and agent.can_save_warmup():
+        asked = ranks.anyones(stop.asked)
+        due = ranks.from_first(clock.save_due(run.save_minutes))
+        if (asked or due) and agent.can_save_warmup():
             save_checkpoint(parts, state, final=True, warmup=number)
-        if stop.asked:
+        if asked:
             raise KeyboardInterrupt(stopped_in_warm_up(state.steps, agent.can_save_warmup()))
 
     warm_up(run, env, agent, bonus, state, done, after)

@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from surprise_memory.errors import UserError
+from surprise_memory.nn import ranks
 from surprise_memory.training.collect import Episode, RunnerState
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
@@ -17,14 +18,15 @@ def rollout_metrics(
     episodes: list[Episode],
     state: RunnerState,
 ) -> dict[str, float]:
-    """Episodes, the noisy TV and rooms, if the environment has them.
+    """Episodes, the noisy TV and rooms, if the environment has them; of all ranks.
 
     Adds the returns to `state.recent`.
     """
+    episodes = [episode for theirs in ranks.everyones(episodes) for episode in theirs]
     state.recent.extend(value for value, _ in episodes)
     row = episode_metrics(episodes, state.recent)
     if state.task_reward_total is not None:
-        row["charts/task_reward_total"] = state.task_reward_total
+        row["charts/task_reward_total"] = sum(ranks.everyones(state.task_reward_total))
     return row | tv_metrics(chunk, r_int) | room_metrics(chunk, r_int)
 
 
@@ -46,10 +48,10 @@ def tv_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
     """
     if "watched" not in chunk.extras:
         return {}
-    watched = chunk.extras["watched"][chunk.valid]
+    watched = ranks.gather(chunk.extras["watched"][chunk.valid])
     report = {"noisy_tv/share": watched.float().mean().item()}
     if r_int is not None and watched.any() and not watched.all():
-        paid = r_int[chunk.valid].double()
+        paid = ranks.gather(r_int[chunk.valid]).double()
         above = paid[watched].mean() - paid.mean()
         report["noisy_tv/z"] = (above / paid.std(correction=0).clamp(min=1e-12)).item()
         report["noisy_tv/pay_share"] = (paid[watched].sum() / paid.sum().clamp(min=1e-12)).item()
@@ -60,11 +62,12 @@ def room_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
     """Where the environment tells the room: how many were visited, and the mean bonus in each."""
     if "room" not in chunk.extras:
         return {}
-    rooms = chunk.extras["room"][chunk.valid]
+    rooms = ranks.gather(chunk.extras["room"][chunk.valid])
     report = {"rooms/visited": float(len(rooms.unique()))}
     if r_int is not None:
+        paid = ranks.gather(r_int[chunk.valid])
         for room in rooms.unique().tolist():
-            mean = r_int[chunk.valid][rooms == room].mean()
+            mean = paid[rooms == room].mean()
             report[f"rooms/bonus_{room}"] = mean.item()
     return report
 

@@ -175,6 +175,20 @@ class RunDir:
             self._lock.close()
 
 
+class NoRunDir(RunDir):
+    """What a process has that writes nothing: rank 0 of the same run does."""
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Rank 0 logs the same row."""
+
+    def rewind(self, step: int) -> None:
+        """Only know how far the metrics go."""
+        self.logged = step
+
+    def finish(self) -> None:
+        """Rank 0 says so."""
+
+
 def parse_row(line: bytes) -> dict[str, Any] | None:
     """A row of metrics, that is numbers and a step, or None where the line is none."""
     try:

@@ -9,6 +9,7 @@ from surprise_memory.errors import UserError
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.plan import warmup_rollouts
+from surprise_memory.training.processes import own_actions
 from surprise_memory.types import Chunk
 
 After = Callable[[int], None]  # gets the number of rollouts that are done
@@ -29,6 +30,7 @@ def warm_up(
     """
     if not done:
         env.action_space.seed(run.seed)
+        own_actions(env.action_space)
     if agent.needs_warmup(bonus):
         follower = agent if agent.recurrent else None
         actor = RandomAgent(env, follower)
