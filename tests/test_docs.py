@@ -290,6 +290,17 @@ def test_the_page_about_adapters_runs(tmp_path, monkeypatch, capsys):
     assert int(theirs["surprise"].bonus.updates) == 2
 
 
+def test_the_logger_of_the_page_about_runs_logs(tmp_path, monkeypatch, capsys):
+    (block,) = blocks(ROOT / "docs" / "runs.md", "python")
+    (tmp_path / "my_logs.py").write_text(block)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--steps", "256"]
+    words += ["--logger", "my_logs:Printer", "--run-dir", str(tmp_path / "r")]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr()
+    assert "\n192 " in printed.out and "\nthe end\n" in printed.out and printed.err == ""
+
+
 def test_a_part_of_ones_own_is_registered_as_the_pages_say():
     try:
         exec(blocks(ROOT / "docs" / "stages.md", "python")[0], {})
