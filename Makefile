@@ -5,6 +5,7 @@
 # make torture  bad options, calls, files and environments, and kills: TORTURE_MINUTES, TORTURE=cli
 # make storm    a run killed a hundred times against an unbroken one
 # make soak     the memory of two runs over SOAK_MINUTES
+# make docs     the documentation as a site, build/site; a broken link fails
 # make release  build, check and install the package
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +22,7 @@ SOAK_MINUTES ?= 30
 GL := libegl1 libgl1-mesa-dri libglu1-mesa
 APT := apt-get -qq -o DPkg::Lock::Timeout=120
 
-.PHONY: setup demo test learn torture storm soak bench lint release clean .chromium
+.PHONY: setup demo test learn torture storm soak bench lint docs release clean .chromium
 
 setup: $(STAMP) .gl
 
@@ -76,6 +77,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site: python3 -m http.server -d build/site"
 
 # The wheel goes into an empty environment with core dependencies alone. -I keeps the source in this
 # folder from standing in for it.
