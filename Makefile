@@ -79,7 +79,7 @@ lint: setup
 	$(BIN)/codespell
 
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from --strict
 	@echo "build/site: python3 -m http.server -d build/site"
 
 # The wheel goes into an empty environment with core dependencies alone. -I keeps the source in this

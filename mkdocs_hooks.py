@@ -9,7 +9,6 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -178,7 +177,7 @@ def shown_sources() -> set[Path]:
         for target in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", page.read_text()):
             goal = (page.parent / target).resolve()
             outside = goal.is_relative_to(ROOT) and not goal.is_relative_to(ROOT / "docs")
-            if outside and goal.exists() and goal.name not in MOVED:
+            if outside and goal.exists() and str(goal.relative_to(ROOT)) not in MOVED:
                 found.add(goal)
     for folder in [path for path in found if path.is_dir()]:
         found.update(contents(folder))
@@ -211,5 +210,5 @@ def purpose(path: Path) -> str:
     """The first sentence of a module."""
     if path.suffix != ".py":
         return ""
-    words: Any = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return words.partition("\n")[0].replace("|", r"\|")
+    words = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return re.sub(r"([|\[\]])", r"\\\1", words.partition("\n")[0])

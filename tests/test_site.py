@@ -18,7 +18,7 @@ def site(tmp_path_factory):
     for module in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(module, reason=REASON)
     folder = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     settings = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT, env=settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout

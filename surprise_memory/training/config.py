@@ -27,7 +27,7 @@ class RunConfig:
     env: str
     """Environment id; `surprise-memory envs` lists them."""
     method: str = DEFAULT_METHOD
-    """generator[+memory][+stage]; `surprise-memory methods` lists them."""
+    """`generator[+memory][+stage]`; `surprise-memory methods` lists them."""
     agent: str = "auto"
     """Who acts: ppo, dqn (recurrent, with replay), random, or auto (dqn for lwm, else ppo)."""
     preset: str = "default"
