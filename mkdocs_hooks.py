@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -98,6 +99,29 @@ API = {
         ],
     ),
 }
+
+
+class Examples(griffe.Extension):
+    """Examples in docstrings as code: Markdown takes `>>>` for a quotation."""
+
+    def on_object(self, *, obj: griffe.Object, **more: object) -> None:
+        """Put a fence around each."""
+        if obj.docstring is not None:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(text: str) -> str:
+    """A docstring with a fence around every paragraph that is an example.
+
+    >>> fenced("Twice x.\\n\\n>>> f(1)\\n2")
+    'Twice x.\\n\\n```pycon\\n>>> f(1)\\n2\\n```'
+    """
+    return re.sub(r"(?:^>>> .*(?:\n.+)*\n?)+", wrap, text, flags=re.MULTILINE)
+
+
+def wrap(match: re.Match[str]) -> str:
+    """One example between fences."""
+    return f"```pycon\n{match[0].rstrip()}\n```"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
