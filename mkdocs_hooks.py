@@ -111,10 +111,10 @@ class Examples(griffe.Extension):
 
 
 def fenced(text: str) -> str:
-    """A docstring with a fence around every paragraph that is an example.
+    r"""A docstring with a fence around every paragraph that is an example.
 
-    >>> fenced("Twice x.\\n\\n>>> f(1)\\n2")
-    'Twice x.\\n\\n```pycon\\n>>> f(1)\\n2\\n```'
+    >>> fenced("Twice x.\n\n>>> f(1)\n2")
+    'Twice x.\n\n```pycon\n>>> f(1)\n2\n```'
     """
     return re.sub(r"(?:^>>> .*(?:\n.+)*\n?)+", wrap, text, flags=re.MULTILINE)
 
