@@ -89,10 +89,11 @@ release: setup
 	$(BIN)/$(PIP_INSTALL) -c constraints.txt -e '.[release]'
 	$(BIN)/python -m build --outdir $(RELEASE)/dist
 	$(BIN)/twine check --strict $(RELEASE)/dist/*
+	$(BIN)/python tests/tools/release.py files $(RELEASE)/dist
 	$(PYTHON) -m venv $(RELEASE)/venv
 	$(RELEASE)/venv/bin/$(PIP_INSTALL) $(TORCH)
 	$(RELEASE)/venv/bin/$(PIP_INSTALL) -c constraints.txt $(RELEASE)/dist/*.whl
-	$(RELEASE)/venv/bin/python -I -c "import surprise_memory; print(surprise_memory.__version__)"
+	$(RELEASE)/venv/bin/python -I tests/tools/release.py installed README.md
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

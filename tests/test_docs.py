@@ -70,9 +70,11 @@ def slugs(page):
 # --- the version ---------------------------------------------------------------------------------
 
 
-def test_the_citation_has_the_version_of_the_package():
+def test_the_citation_and_the_changelog_have_the_version_of_the_package():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    releases = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[:2] == ["Unreleased", version]
 
 
 # --- links ----------------------------------------------------------------------------------------
