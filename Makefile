@@ -5,6 +5,7 @@
 # make torture  bad options, calls, files and environments, and kills: TORTURE_MINUTES, TORTURE=cli
 # make storm    a run killed a hundred times against an unbroken one
 # make soak     the memory of two runs over SOAK_MINUTES
+# make docs     the documentation as a site, build/site; a broken link fails
 # make release  build, check and install the package
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +22,7 @@ SOAK_MINUTES ?= 30
 GL := libegl1 libgl1-mesa-dri libglu1-mesa
 APT := apt-get -qq -o DPkg::Lock::Timeout=120
 
-.PHONY: setup demo test learn torture storm soak bench lint release clean .chromium
+.PHONY: setup demo test learn torture storm soak bench lint docs release clean .chromium
 
 setup: $(STAMP) .gl
 
@@ -77,6 +78,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/codespell
 
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from --strict
+	@echo "build/site: python3 -m http.server -d build/site"
+
 # The wheel goes into an empty environment with core dependencies alone. -I keeps the source in this
 # folder from standing in for it.
 release: setup
@@ -84,10 +89,11 @@ release: setup
 	$(BIN)/$(PIP_INSTALL) -c constraints.txt -e '.[release]'
 	$(BIN)/python -m build --outdir $(RELEASE)/dist
 	$(BIN)/twine check --strict $(RELEASE)/dist/*
+	$(BIN)/python tests/tools/release.py files $(RELEASE)/dist
 	$(PYTHON) -m venv $(RELEASE)/venv
 	$(RELEASE)/venv/bin/$(PIP_INSTALL) $(TORCH)
 	$(RELEASE)/venv/bin/$(PIP_INSTALL) -c constraints.txt $(RELEASE)/dist/*.whl
-	$(RELEASE)/venv/bin/python -I -c "import surprise_memory; print(surprise_memory.__version__)"
+	$(RELEASE)/venv/bin/python -I tests/tools/release.py installed README.md
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -1,6 +1,5 @@
 """What the command line says: help, versions, what is missing, and what does not fit together."""
 
-import builtins
 import json
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from surprise_memory.cli import main
 from surprise_memory.cli.main import COMMANDS, about, function_of
 from surprise_memory.envs import TOY
 from surprise_memory.errors import UserError, need
-from surprise_memory.training.progress import Progress
+from surprise_memory.training.loggers import Loggers, find_loggers
 from surprise_memory.training.rundir import RunDir
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -88,23 +87,8 @@ def test_what_is_missing_is_said_for_a_clone_too():
         need("no_such_module", extra="report")
 
 
-def without(monkeypatch, name):
-    """Let the import of a module and of what is in it fail."""
-    real = builtins.__import__
-
-    def fail(module, *rest):
-        if module == name or module.startswith(name + "."):
-            raise ImportError(f"No module named '{name}'")
-        return real(module, *rest)
-
-    for module in list(sys.modules):
-        if module == name or module.startswith(name + "."):
-            monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(builtins, "__import__", fail)
-
-
 def test_without_tensorboard_a_run_says_so_once(capsys, tmp_path, monkeypatch):
-    without(monkeypatch, "torch.utils.tensorboard")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     run = tmp_path / "run"
     assert main(["train", TOY, *DEBUG, "--method", "none", "--run-dir", str(run)]) == 0
     said = capsys.readouterr().err
@@ -122,9 +106,10 @@ def scalars(path, name):
 
 def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path):
     for steps in ((10, 20, 30, 40), (30, 40, 50)):  # killed, and resumed from step 20
-        with Progress("rnd", 50, RunDir(tmp_path)) as progress:
+        kinds = find_loggers("tensorboard")
+        with Loggers(kinds, tmp_path, {}, last_step=steps[0] + 30) as loggers:
             for step in steps:
-                progress({"step": step, "charts/SPS": 1})
+                loggers.log({"step": step, "charts/SPS": 1})
     assert [step for step, _ in scalars(tmp_path, "charts/SPS")] == [10, 20, 30, 40, 50]
 
 

@@ -29,7 +29,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [README, CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md"]
 WRITTEN = [page for page in PAGES if page.name != "results.md"]  # that one is made from runs
-YOURS = ("mine", "cap", "NAME")  # parts that a reader adds
+YOURS = ("mine", "cap", "coins", "NAME")  # parts that a reader adds
 
 
 def name(page):
@@ -70,9 +70,11 @@ def slugs(page):
 # --- the version ---------------------------------------------------------------------------------
 
 
-def test_the_citation_has_the_version_of_the_package():
+def test_the_citation_and_the_changelog_have_the_version_of_the_package():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    releases = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[:2] == ["Unreleased", version]
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ def options():
 def command_lines(page):
     """What follows `surprise-memory`, or a script that calls its main, wherever a page shows it."""
     shown = spans(page)
-    for block in blocks(page, ""):
+    for block in [*blocks(page, ""), *blocks(page, "bash")]:
         shown += block.splitlines()
     for line in shown:
         line = line.partition(" # ")[0]
@@ -137,7 +139,8 @@ def test_commands_and_their_options_exist(page, options):
             assert option in options[command] or is_yours(option), line
         if "--method" in words:
             method = words[words.index("--method") + 1]
-            if "mine" not in method and not method.isupper():
+            yours = {"change", "coins", "mine"} & set(method.split("+"))
+            if not yours and not method.isupper():
                 check_method(method)
 
 
@@ -288,6 +291,17 @@ def test_the_page_about_adapters_runs(tmp_path, monkeypatch, capsys):
     assert names["model"].num_timesteps == 1024 and (tmp_path / "bonus.pt").exists()
     assert resolve_callable(names["algorithm"]["class_name"]) is SurprisePPO
     assert int(theirs["surprise"].bonus.updates) == 2
+
+
+def test_the_logger_of_the_page_about_runs_logs(tmp_path, monkeypatch, capsys):
+    (block,) = blocks(ROOT / "docs" / "runs.md", "python")
+    (tmp_path / "my_logs.py").write_text(block)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["train", "ToyKeyDoor-v0", "--preset", "debug", "--steps", "256"]
+    words += ["--logger", "my_logs:Printer", "--run-dir", str(tmp_path / "r")]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr()
+    assert "\n192 " in printed.out and "\nthe end\n" in printed.out and printed.err == ""
 
 
 def test_a_part_of_ones_own_is_registered_as_the_pages_say():

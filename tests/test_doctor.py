@@ -26,7 +26,6 @@ from surprise_memory.tools.stats import zscores
 from surprise_memory.training.collect import collect
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.progress import Progress
-from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
 # --- the measures ---------------------------------------------------------------------------------
@@ -273,8 +272,8 @@ def test_the_verdict_says(numbers, says):
 
 
 @pytest.mark.parametrize("corr", [0.97, 0.985, 0.995])
-def test_the_doctor_and_a_running_run_call_the_same_memories_idle(tmp_path, corr):
-    progress = Progress("rnd+sm", 1000, RunDir(tmp_path))
+def test_the_doctor_and_a_running_run_call_the_same_memories_idle(corr):
+    progress = Progress("rnd+sm", 1000)
     row = {"step": 1, "charts/SPS": 1, "intrinsic/recall_ratio": 0.5}
     for _ in range(50):
         progress(row | {"intrinsic/novelty_norm_corr": corr})

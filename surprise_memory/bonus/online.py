@@ -20,7 +20,7 @@ from surprise_memory.types import Chunk, moved, rebuild
 class Bonus(RolloutTrainer):
     """An intrinsic reward in five lines. Everything that lasts is in `state_dict()`.
 
-    `method` is generator[+memory][+stage], such as 'rnd+sm'. Observations are vectors (k,) or
+    `method` is `generator[+memory][+stage]`, such as 'rnd+sm'. Observations are vectors (k,) or
     images (C, H, W). `action_space` is that of one environment; parts that model actions need it.
     `device` is where it computes and where its rewards are; steps may come from any. `precision`
     bf16 lets its networks multiply in bfloat16.

@@ -1,20 +1,24 @@
 """The commands that take all options of a run: train and doctor."""
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from surprise_memory.cli.options import parse_run
 from surprise_memory.cli.runs import say_eval
-from surprise_memory.errors import require
+from surprise_memory.errors import UserError, require
 from surprise_memory.files import read_json, write_json
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import pick_device
+from surprise_memory.training.config import RunConfig
+from surprise_memory.training.loggers import Loggers, find_loggers
 from surprise_memory.training.loop import train
 from surprise_memory.training.plan import check_plan, describe_plan
 from surprise_memory.training.processes import check_processes, joined
 from surprise_memory.training.progress import Progress, rich_console, status
-from surprise_memory.training.rundir import NoRunDir, RunDir
+from surprise_memory.training.rundir import NoRunDir, RunDir, flatten
 
 MANY = (
     "Over N processes, on CPUs or GPUs: torchrun --nproc-per-node N -m surprise_memory train ENV "
@@ -30,6 +34,8 @@ class Place:
     """The run's directory; runs/ENV/METHOD-PRESET-SEED if not given."""
     resume: bool = False
     """Continue the run that is there."""
+    picture: bool = False
+    """Draw what `show` draws when the run is complete, and give it to the loggers."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ def train_here(argv: list[str]) -> None:
     if not ranks.first():
         train(run, NoRunDir(path))
         return
+    kinds = find_loggers(run.logger)
     out = RunDir(path)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
@@ -71,13 +78,34 @@ def train_here(argv: list[str]) -> None:
     console.print(f"Plan: {describe_plan(run)}")
     if ranks.world() > 1:
         console.print(f"{ranks.world()} processes, {run.envs} environments between them")
-    with Progress(run.method, run.steps, out) as progress:
-        state = train(run, out, progress)
+    last_step = out.last_row().get("step", 0)
+    loggers = Loggers(kinds, out.path, flatten(dataclasses.asdict(run)), last_step)
+    with loggers, Progress(run.method, run.steps) as progress:
+
+        def report(row: dict[str, Any]) -> None:
+            progress(row)
+            loggers.log(row)
+
+        state = train(run, out, report)
         if run.eval_episodes:
-            progress.log_score(read_json(out.eval)["mean"], state.steps)
+            loggers.log_score(read_json(out.eval)["mean"], state.steps)
+        if place.picture:
+            log_picture(run, out, loggers, state.steps)
     if run.eval_episodes:
         say_eval(out.eval)
     out.close()
+
+
+def log_picture(run: RunConfig, out: RunDir, loggers: Loggers, step: int) -> None:
+    """Give the picture of a complete run to its loggers, or say why there is none."""
+    from surprise_memory.tools.run_figures import run_figure
+
+    try:
+        figure = run_figure(run, out, seed=0)
+    except UserError as error:
+        print(f"There is no picture: {error}", file=sys.stderr)
+        return
+    loggers.log_figure("show", figure, step)
 
 
 def doctor_command(argv: list[str]) -> None:

@@ -110,7 +110,7 @@ def _with_value(config: Any, names: list[str], value: Any) -> Any:
 def digest(run: RunConfig) -> str:
     """Eight letters that change with anything that changes the result."""
     settings = flatten(dataclasses.asdict(run))
-    for name in ("threads", "save_minutes", "eval_steps", "step_seconds"):
+    for name in ("threads", "save_minutes", "eval_steps", "step_seconds", "logger"):
         del settings[name]
     for name, off in LATER.items():
         if settings[name] == off:

@@ -17,6 +17,15 @@ FRAMES = 8  # of an episode that are shown
 
 def draw_run(config: RunConfig, out: RunDir, seed: int) -> Path:
     """Write show.png into the run's directory."""
+    path = out.path / "show.png"
+    figure = run_figure(config, out, seed)
+    figure.savefig(path, dpi=110)
+    plotting().close(figure)
+    return path
+
+
+def run_figure(config: RunConfig, out: RunDir, seed: int) -> Any:
+    """The learning curve, and one episode: its surprise, its novelty, some of its frames."""
     plt = plotting()
     agent, bonus = trained(config, out, seed)
     chunk, frames = play(config.env, agent, seed, bonus=bonus)
@@ -35,10 +44,7 @@ def draw_run(config: RunConfig, out: RunDir, seed: int) -> Path:
         novelty = trace.novelty[:, 0].numpy()
         shown = draw_episode(axis, norm, novelty)
     draw_frames(bottom.subplots(1, len(shown), squeeze=False)[0], frames, shown)
-    path = out.path / "show.png"
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-    return path
+    return figure
 
 
 def whole_rows(out: RunDir) -> list[dict[str, Any]]:

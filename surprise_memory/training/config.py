@@ -13,6 +13,7 @@ from surprise_memory.bonus.config import complete, config_type
 from surprise_memory.bonus.methods import DEFAULT_METHOD, backbone, check_method
 from surprise_memory.errors import UserError, check_options, one_of, require, require_between
 from surprise_memory.nn.nets import PRECISIONS
+from surprise_memory.training.loggers import split_names
 from surprise_memory.training.seeds import check_seed
 
 Config = TypeVar("Config")
@@ -26,7 +27,7 @@ class RunConfig:
     env: str
     """Environment id; `surprise-memory envs` lists them."""
     method: str = DEFAULT_METHOD
-    """generator[+memory][+stage]; `surprise-memory methods` lists them."""
+    """`generator[+memory][+stage]`; `surprise-memory methods` lists them."""
     agent: str = "auto"
     """Who acts: ppo, dqn (recurrent, with replay), random, or auto (dqn for lwm, else ppo)."""
     preset: str = "default"
@@ -58,6 +59,9 @@ class RunConfig:
     """What the networks' hidden layers multiply in: float32, or bf16, which images gain from."""
     compile: bool = False
     """Compile the losses of PPO and of the bonus: minutes at the start, less for each update."""
+    logger: str = "tensorboard"
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, trackio, jsonl (nowhere),
+    package.module:Class, or several with commas between them."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dqn: DQNConfig = field(default_factory=DQNConfig)
     bonus: BonusConfig = field(default_factory=BonusConfig)
@@ -79,6 +83,7 @@ class RunConfig:
         check_method(self.method)
         one_of(self.agent, ("auto", *AGENTS), "agent")
         one_of(self.precision, PRECISIONS, "precision")
+        split_names(self.logger)
 
     @property
     def backbone(self) -> str:

@@ -1,7 +1,4 @@
-"""What a person sees of a run: a live line in a terminal, or a plain line now and then.
-
-The same numbers go to TensorBoard.
-"""
+"""What a person sees of a run: a live line in a terminal, or a plain line now and then."""
 
 import contextlib
 import sys
@@ -11,9 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from surprise_memory.bonus.model import IDLE_CORRELATION
-from surprise_memory.errors import how_to_install, need
-from surprise_memory.files import cannot_write
-from surprise_memory.training.rundir import RunDir
+from surprise_memory.errors import need
 
 PATIENCE = 50  # rollouts with an idle memory before a warning
 SILENCE = 15  # seconds between two plain lines
@@ -61,11 +56,10 @@ def line(row: dict[str, Any]) -> str:
 class Progress:
     """Use it as a context and call it with every row of metrics."""
 
-    def __init__(self, name: str, steps: int, out: RunDir) -> None:
+    def __init__(self, name: str, steps: int) -> None:
         progress = need("rich.progress", extra="cli")
         self.name = name
         self.steps = steps
-        self.out = out
         self.console = rich_console()
         self.bar = progress.Progress(
             progress.TextColumn("{task.description}"),
@@ -80,8 +74,6 @@ class Progress:
         self.spoke = time.monotonic()
         self.idle_rollouts = 0  # in a row
         self.warned = False
-        self.tensorboard: Any = None
-        self.make_writer = summary_writer()  # None without TensorBoard
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -94,39 +86,14 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self.bar.stop()
-        if self.tensorboard:
-            with contextlib.suppress(OSError):  # its rows are in metrics.jsonl
-                self.tensorboard.close()
 
     def __call__(self, row: dict[str, Any]) -> None:
-        """Show one row, and write it for TensorBoard."""
+        """Show one row."""
         self.bar.update(self.task, completed=row["step"], line=line(row))
         if not self.console.is_terminal and time.monotonic() - self.spoke > SILENCE:
             self.spoke = time.monotonic()
             self._print(row)
         self._warn(row)
-        self._write(row)
-
-    def log_score(self, mean: float, step: int) -> None:
-        """Write the evaluation's mean return for TensorBoard."""
-        self._write({"step": step, "charts/eval_return": mean})
-
-    def _write(self, row: dict[str, Any]) -> None:
-        """One row for TensorBoard.
-
-        What a killed process wrote at this step and later is to be forgotten: the run goes on from
-        its checkpoint.
-        """
-        step = row["step"]
-        try:
-            if self.make_writer and not self.tensorboard:
-                self.tensorboard = self.make_writer(str(self.out.path), purge_step=step)
-            if self.tensorboard:
-                for name, value in row.items():
-                    if name != "step":
-                        self.tensorboard.add_scalar(name, value, step)
-        except OSError as error:
-            raise cannot_write(self.out.path / "events.out.tfevents", error) from error
 
     def _print(self, row: dict[str, Any]) -> None:
         """One plain line, for logs."""
@@ -150,17 +117,3 @@ class Progress:
                 "norm. Give it a wider W (--bonus.memory.w-hidden) or a higher learning rate "
                 "(--bonus.memory-lr); see docs/methods.md.[/]"
             )
-
-
-def summary_writer() -> Any:
-    """TensorBoard's SummaryWriter, or None and a sentence without TensorBoard."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        print(
-            f"TensorBoard is not installed ({how_to_install('cli')}): "
-            "the metrics go to metrics.jsonl alone.",
-            file=sys.stderr,
-        )
-        return None
-    return SummaryWriter

@@ -26,7 +26,7 @@ TAIL = 2**16  # bytes at the end of metrics.jsonl that are read for its last row
 # Options that a resumed run may have other values of: they decide how long and how, not what.
 MAY_CHANGE = (
     "steps", "threads", "device", "compile", "save_minutes", "eval_episodes", "eval_steps",
-    "step_seconds",
+    "step_seconds", "logger",
 )  # fmt: skip
 OURS = (".lock", "cell.json")  # files that may be there before a run
 
