@@ -9,7 +9,7 @@ novelty should decline": this is paid (`gain`), or used to tell kinds of sights 
 
 Single gains fluctuate around their mean, and the positive half of the fluctuations would be paid.
 The gate therefore asks about the *kind* of sight: a small network learns E[gain / e | s'], and the
-novelty passes if that is above zero.
+novelty passes unless that is clearly below zero.
 """
 
 from dataclasses import dataclass
