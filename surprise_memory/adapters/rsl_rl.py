@@ -9,7 +9,6 @@ losses. Checkpoints of the runner hold all of the bonus.
 """
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -169,8 +168,10 @@ class SurprisePPO(PPO):  # type: ignore[misc]  # rsl_rl has no types
                 f"The checkpoint holds the bonus '{method}', this is '{self.bonus.method}': {cure}."
             )
         state = loaded["surprise_state_dict"]
-        if len(state["scaler.filtered"]) != self.bonus.num_envs:
-            state = with_own_episodes(self.bonus, state)
+        returns = state["scaler.filtered"]  # of each environment; the scale takes their spread
+        if len(returns) != self.bonus.num_envs:
+            state = self.bonus.with_own_environments(state)
+            state["scaler.filtered"] = returns.mean().expand(self.bonus.num_envs).clone()
         self.bonus.load_state_dict(state)
         self.bonus.reset()
 
@@ -178,19 +179,6 @@ class SurprisePPO(PPO):  # type: ignore[misc]  # rsl_rl has no types
         """As PPO's, with all of the bonus, which is one on all ranks from here on."""
         super().broadcast_parameters()
         self.bonus.synchronise()
-
-
-def with_own_episodes(bonus: Bonus, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state in which what belongs to single environments is this bonus's own.
-
-    The return of each, of which the scale takes the spread, starts at the mean of those saved.
-    """
-    own = bonus.state_dict()
-    extra = state["_extra_state"] | {"steps": own["_extra_state"]["steps"]}
-    filtered = state["scaler.filtered"]
-    if len(filtered) != bonus.num_envs:
-        filtered = filtered.mean().expand(bonus.num_envs).clone()
-    return dict(state) | {"scaler.filtered": filtered, "_extra_state": extra}
 
 
 def read_options(given: dict[str, Any]) -> SurpriseOptions:

@@ -20,16 +20,14 @@ import numpy as np
 from surprise_memory.bonus import Bonus, BonusConfig
 from surprise_memory.bonus.files import load_bonus, save_bonus
 from surprise_memory.bonus.methods import DEFAULT_METHOD
-from surprise_memory.errors import UserError, check_option, require
+from surprise_memory.errors import UserError, check_option, how_to_install, require
 from surprise_memory.observations import stack, to_arrays
 
 try:
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 except ImportError as error:
-    raise ImportError(
-        "Stable-Baselines3 is not installed: pip install 'surprise-memory[sb3]'."
-    ) from error
+    raise ImportError(f"Stable-Baselines3 is not installed: {how_to_install('sb3')}.") from error
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,6 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from surprise_memory.errors import UserError, brief, need, unknown
@@ -113,12 +112,7 @@ class Loggers:
     def __enter__(self) -> "Loggers":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for name in list(self.open):
             self._try(name, lambda logger: logger.close())
 
