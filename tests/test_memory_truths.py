@@ -165,6 +165,16 @@ def test_an_empty_memory_and_zero_slots_read_zero(read):
     assert not attend(k, torch.zeros(3, 4, d), torch.ones(3, 4, dtype=torch.bool), read).any()
 
 
+@pytest.mark.parametrize("read", READS)
+def test_a_slot_of_zeros_is_as_good_as_none(read):
+    k, M = torch.randn(3, d), torch.randn(3, 4, d)
+    M[:, 1:3] = 0
+    used = torch.ones(3, 4, dtype=torch.bool)
+    torch.testing.assert_close(
+        attend(k, M, used, read), attend(k, M[:, [0, 3]], used[:, [0, 3]], read)
+    )
+
+
 @pytest.mark.parametrize("read", ["cosine", "cosine-mean"])
 def test_a_zero_query_reads_zero(read):
     assert not attend(

@@ -51,7 +51,17 @@ def test_the_highest_of_each_cell_keeps_its_direction():
 def trace_of(u, inputs):
     """A trace whose vectors are all u (T, B, n)."""
     e = u[..., 0]
-    return Trace(u=u, q=u, v=u, e=e, unfiltered=e, inputs=inputs, log=None, stages={})
+    return Trace(
+        u=u,
+        q=u,
+        v=u,
+        e=e,
+        unfiltered=e,
+        inputs=inputs,
+        remembered=torch.ones_like(e).bool(),
+        log=None,
+        stages={},
+    )
 
 
 class Sees:

@@ -1,6 +1,7 @@
 """The stage `recognise`: what resembles something seen before is paid, noise is not."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -199,6 +200,48 @@ def test_a_bonus_with_it_cannot_be_bought_by_noise(kind):
         shares[method] = float(raw[torch.as_tensor(noise)].sum() / raw.sum())
     assert shares["rnd+sm"] > 0.25  # as many as there are
     assert shares["rnd+sm+recognise"] < 0.02
+
+
+def bonus_after(withhold, rollouts=12):
+    """(bonus, carry) after some rollouts of sights and noise."""
+    options = replace(SMALL, withhold=withhold)
+    bonus = Bonus("rnd+sm+recognise", (d,), B, BonusConfig(recognise=options))
+    carry = bonus.start()
+    for seed in range(1, rollouts + 1):
+        _, _, carry = bonus.train_on(chunk_of(world(seed)[0]), carry)
+    return bonus, carry
+
+
+@pytest.mark.parametrize("withhold", [True, False])
+def test_what_is_not_recognised_is_not_remembered(withhold):
+    """The same sights, once with noise before them: M recalls the same unless it kept the noise."""
+    bonus, carry = bonus_after(withhold)
+    sights, _ = world(20, noise_share=0.0)
+    noisy = sights.clone()
+    noisy[4] = world(21, noise_share=1.0)[0][4]
+    first = torch.zeros(T, B, dtype=torch.bool)
+    first[4] = True  # all that M can know is what came before in this episode
+    _, trace, _ = bonus(chunk_of(sights, first), carry)
+    _, trace_after_noise, _ = bonus(chunk_of(noisy, first), carry)
+    assert (trace.remembered.all() and not trace_after_noise.remembered[4].any()) == withhold
+    nothing_in_m = trace_after_noise.q[5, :, : -trace.u.shape[-1]]
+    assert bool((nothing_in_m == 0).all()) == withhold
+
+
+def test_the_memory_does_not_learn_from_what_is_not_recognised():
+    """Replacing noise by other noise leaves the memory's losses exactly as they were."""
+    bonus, carry = bonus_after(withhold=True)
+    obs, noise = world(20)
+    other = obs.clone()
+    other[noise] = world(21, noise_share=1.0)[0][noise]
+    found = []
+    for seen in (obs, other):
+        _, trace, _ = bonus(chunk_of(seen), carry)
+        rows = torch.arange(T * B)
+        found.append(bonus.model.losses(trace, rows, torch.Generator().manual_seed(0)))
+    assert found[0]["surprise"] != found[1]["surprise"]
+    for name in ("m", "w"):
+        torch.testing.assert_close(found[0][name], found[1][name])
 
 
 def test_it_resumes_bit_for_bit():

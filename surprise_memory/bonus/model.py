@@ -134,22 +134,41 @@ class BonusModel(nn.Module):
         inputs, after = self.surprise.unroll(inputs, first, valid, carry.surprise)
         u = in_pieces(self.surprise, inputs).unflatten(0, chunk.shape)
         u = torch.where(valid[..., None], u, 0.0)  # rows that never happened may hold NaN
-        v, q, log, remembered = self.memory(u, first, valid, carry.memory)
+        given = {name: prepare(stage, pieces) for name, stage in self.stage_items()}
+        remembered = self._remembered(given, valid)
+        shown = torch.where(remembered[..., None], u, 0.0)  # a zero leaves no trace in M
+        v, q, log, kept = self.memory(shown, first, valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
-        steps = Steps(first, valid, u, v, e, self._e_if_remembered(u))
+        steps = Steps(first, valid, u, v, e, self._e_if_remembered(shown))
         reward = unfiltered = e
         carries = {}
         traces = {}
         for name, stage in self.stage_items():
-            given = prepare(stage, pieces)
-            reward, record, carries[name] = stage(reward, given, steps, carry.stages[name])
-            traces[name] = StageTrace(given, record, reward)
+            reward, record, carries[name] = stage(reward, given[name], steps, carry.stages[name])
+            traces[name] = StageTrace(given[name], record, reward)
             if not stage.filters:
                 unfiltered = reward
         trace = Trace(
-            u=u, q=q, v=v, e=e, unfiltered=unfiltered, inputs=inputs, log=log, stages=traces
+            u=u,
+            q=q,
+            v=v,
+            e=e,
+            unfiltered=unfiltered,
+            inputs=inputs,
+            remembered=remembered,
+            log=log,
+            stages=traces,
         )
-        return torch.where(valid, reward, 0.0), trace, Carry(after, remembered, carries)
+        return torch.where(valid, reward, 0.0), trace, Carry(after, kept, carries)
+
+    def _remembered(self, given: dict[str, Columns], valid: Tensor) -> Tensor:
+        """The steps (T, B) that happened and that no stage withholds from the memory."""
+        remembered = valid
+        for name, stage in self.stage_items():
+            may = stage.remembers(given[name])
+            if may is not None:
+                remembered = remembered & may.unflatten(0, valid.shape)
+        return remembered
 
     def _e_if_remembered(self, u: Tensor) -> Tensor | None:
         """The e (T, B) if M held each surprise already, where a stage asks for it."""
@@ -202,7 +221,10 @@ class BonusModel(nn.Module):
                 trace.inputs, sequences, rows, c.loss, rng, weight
             )
         found = {"surprise": losses}
-        found["memory"] = self.memory.losses(u, rows, trace.log, weight)
+        learns = trace.remembered.flatten()[rows].to(u.dtype)
+        if weight is not None:
+            learns = learns * weight
+        found["memory"] = self.memory.losses(u, rows, trace.log, learns)
         for name, stage in self.stage_items():
             seen = trace.stages[name]
             flat = {key: column.flatten(0, 1) for key, column in seen.record.items()}

@@ -41,6 +41,7 @@ class Trace:
     e: Tensor
     unfiltered: Tensor  # (T, B) the reward before the first stage that only filters
     inputs: Columns  # of the generator, flattened (T*B, ...)
+    remembered: Tensor  # (T, B) bool: the steps that the memory saw
     log: Any  # of the memory
     stages: dict[str, StageTrace]
 

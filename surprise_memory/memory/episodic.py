@@ -65,7 +65,8 @@ def attend(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     The weights w are those of `read_weights`. An empty memory reads zero.
     """
     if read in ("cosine", "cosine-mean"):
-        k, scale = cosine_factors(k, M, used, read)
+        norm = torch.linalg.vector_norm(M, dim=2)
+        k, scale = cosine_factors(k, norm, used & (norm > 0), read)
         # Linear in k: (k M^T scale) M = k S with S = M^T scale M, (d, d), which needs no gradient.
         S = (M * scale[:, :, None]).transpose(1, 2) @ M
         return torch.bmm(k[:, None], S).squeeze(1)
@@ -81,11 +82,13 @@ def read_weights(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     softmax      w = softmax(k M^T), as in the authors' code
     ntm          w = softmax(BETA cos), as a neural Turing machine, which the paper cites
 
-    A slot that is not in use weighs zero. A zero query or slot has cosine zero, so a zero query
-    reads the mean of the slots by a softmax.
+    A slot that is not in use weighs zero, and so does one of zeros: nothing was remembered there.
+    A zero query has cosine zero with every slot, so it reads their mean by a softmax.
     """
+    norm = torch.linalg.vector_norm(M, dim=2)
+    used = used & (norm > 0)
     if read != "softmax":
-        k, scale = cosine_factors(k, M, used, read)
+        k, scale = cosine_factors(k, norm, used, read)
     score = torch.bmm(M, k[:, :, None]).squeeze(2)
     if read in ("cosine", "cosine-mean"):
         return score * scale
@@ -95,10 +98,10 @@ def read_weights(k: Tensor, M: Tensor, used: Tensor, read: str) -> Tensor:
     return w.nan_to_num(0.0)  # a memory without slots in use
 
 
-def cosine_factors(k: Tensor, M: Tensor, used: Tensor, read: str) -> tuple[Tensor, Tensor]:
-    """Return k / |k| (K, d) and 1 / |M(j)| (K, N), 0 for slots that are not in use."""
+def cosine_factors(k: Tensor, norm: Tensor, used: Tensor, read: str) -> tuple[Tensor, Tensor]:
+    """From the slots' |M(j)| (K, N) to k / |k| (K, d) and 1 / |M(j)|, 0 for slots not in use."""
     k = k / torch.linalg.vector_norm(k, dim=1, keepdim=True).clamp(min=1e-8)
-    scale = used / torch.linalg.vector_norm(M, dim=2).clamp(min=1e-8)
+    scale = used / norm.clamp(min=1e-8)
     if read == "cosine-mean":
         scale = scale / used.sum(1, keepdim=True).clamp(min=1)
     return k, scale

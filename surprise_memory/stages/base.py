@@ -4,6 +4,7 @@
 |---------------------------------------|------------------|--------------------------------------|
 | uses                                  |                  | columns of the chunk it looks at     |
 | prepare(seen) -> inputs               | (K, ...) each    | what stays the same while it learns  |
+| remembers(inputs)                     | (K, ...) to (K,) | what the memory may see              |
 | start(B) -> carry                     |                  | episodic state before the first step |
 | forward(reward, inputs, steps, carry) | (T, B) to (T, B) | (reward, record, carry)              |
 | losses(inputs, record, weight, rng)   | (K, ...) each    | what trains it, by name              |
@@ -65,6 +66,10 @@ class Stage(nn.Module):
         Nothing in it has a gradient.
         """
         return seen
+
+    def remembers(self, inputs: Columns) -> Tensor | None:
+        """Which steps (K,) bool the memory may keep and learn from; None is all of them."""
+        return None
 
     def start(self, num_envs: int) -> Any:
         """The carry before the first step: None, or a dataclass of tensors."""

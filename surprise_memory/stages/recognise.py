@@ -12,6 +12,10 @@ nearer to noise than to real images, and a new thing before a usual background i
 an eighth of all sights. A sight is paid that either of them recognises. Nothing has to be learnt,
 so noise does not pay at the start either.
 
+What is not recognised is not remembered, either. Otherwise M would recall noise when it is asked
+about the next real sight, W could not rebuild that, and the sight would be novel again: an agent
+would turn the TV on to make the world around it new.
+
 Not resisted: noise that repeats itself (a TV with a few channels, or one that replays real frames)
 is recognised. It is the memory's business to find a repeat less novel.
 """
@@ -48,6 +52,8 @@ class RecogniseConfig:
     """The same for the local rho."""
     temperature: float = 0.02
     """Width of both thresholds."""
+    withhold: bool = True
+    """Whether the memory neither keeps nor learns what is not recognised."""
 
 
 class Recognise(Stage):
@@ -91,25 +97,37 @@ class Recognise(Stage):
 
     @torch.no_grad()
     def prepare(self, seen: Columns) -> Columns:
-        """The observation as one point (K, width)."""
+        """The observation as one point (K, width), and its two rho (K, 2)."""
         point = seen["next_obs"].flatten(1)
         projection = self.get_buffer("projection")
         if len(projection):
             point = point @ projection
-        return {"point": point}
+        known = self.points[: int(self.filled)]
+        rho = point.new_ones(len(point), 2)
+        if len(known):  # before the first rollout nothing can be recognised
+            rho = recognised(point, known)
+        return {"point": point, "rho": rho}
+
+    def above(self, inputs: Columns) -> Tensor:
+        """How far (K,) the better rho is above its threshold."""
+        above: Tensor = inputs["rho"] / self.usual.clamp(min=1e-3) - self.thresholds
+        return above.amax(1)
+
+    @torch.no_grad()
+    def remembers(self, inputs: Columns) -> Tensor | None:
+        """What is recognised, unless `withhold` is off."""
+        if not self.config.withhold:
+            return None
+        return self.above(inputs) > 0
 
     @torch.no_grad()
     def forward(
         self, reward: Tensor, inputs: Columns, steps: Steps, carry: None
     ) -> tuple[Tensor, Columns, None]:
         """Full pay for what is recognised, next to none for what is not."""
-        c = self.config
-        known = self.points[: int(self.filled)]
-        rho = inputs["point"].new_ones(len(inputs["point"]), 2)
-        if len(known):  # before the first rollout nothing can be recognised
-            rho = recognised(inputs["point"], known)
-        above = rho / self.usual.clamp(min=1e-3) - self.thresholds
-        share = torch.sigmoid(above.amax(1) / c.temperature).unflatten(0, reward.shape)
+        share = torch.sigmoid(self.above(inputs) / self.config.temperature)
+        share = share.unflatten(0, reward.shape)
+        rho = inputs["rho"]
         record = {
             "point": inputs["point"].unflatten(0, reward.shape),
             "rho": rho[:, 0].unflatten(0, reward.shape),
