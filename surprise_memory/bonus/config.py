@@ -43,6 +43,8 @@ class BonusConfig:
     """How the generator sees observations: whiten (running mean and std, clipped at 5) or scale."""
     obs_scale: float = 0.3
     """Factor of obs_norm = scale."""
+    ignore_noise: bool = True
+    """Whether features that carry nothing over to the next step are hidden from the bonus."""
     power: int = 1
     """Power p of the reward |v|^p, also without a memory: 1 in the paper, 2 in most code."""
     loss: str = "squared"

@@ -28,6 +28,7 @@ from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.devices import built_on_host
 from surprise_memory.nn.nets import PIECE, in_pieces, is_image
 from surprise_memory.nn.normalise import ObsScale, ObsWhitener
+from surprise_memory.nn.persistence import Persistence
 from surprise_memory.stages import STAGES, Stage, Steps
 from surprise_memory.surprise import NOTHING, SURPRISES, Surprise
 from surprise_memory.types import Chunk
@@ -75,6 +76,9 @@ class BonusModel(nn.Module):
             "bytes": ObsScale(1 / 128, -1.0),
         }
         self.obs_norm = choose(norms, self.surprise.obs_norm or c.obs_norm, "obs_norm")
+        self.persistence = None
+        if c.ignore_noise and self.uses:
+            self.persistence = Persistence(shape)
 
     def _build(self, name: Method, shape: tuple[int, ...], action_space: Space[Any] | None) -> None:
         """The parts, in an order that a seed's weights depend on."""
@@ -193,8 +197,16 @@ class BonusModel(nn.Module):
                 assert self.actions is not None
                 seen[name] = self.actions.encode(column[rows])
             else:
-                seen[name] = self.obs_norm(self.frame(column[rows]))
+                seen[name] = self.see(column[rows])
         return seen
+
+    def see(self, obs: Tensor) -> Tensor:
+        """Observations (K, *obs_shape) as the parts see them."""
+        seen: Tensor = self.obs_norm(self.frame(obs))
+        if self.persistence is None:
+            return seen
+        ignoring: Tensor = self.persistence(seen)
+        return ignoring
 
     # --- learning, for trainers, which own an optimiser ---
 
@@ -233,7 +245,11 @@ class BonusModel(nn.Module):
 
     def update_obs_norm(self, chunk: Chunk) -> None:
         """Take the steps that happened into the observations' statistics."""
-        self.obs_norm.update(self.frame(chunk.next_obs.flatten(0, 1)[chunk.valid_rows()]))
+        rows = chunk.valid_rows()
+        next_obs = self.frame(chunk.next_obs.flatten(0, 1)[rows])
+        self.obs_norm.update(next_obs)
+        if self.persistence is not None:
+            self.persistence.update(self.frame(chunk.obs.flatten(0, 1)[rows]), next_obs)
 
     def update_stages(self, trace: Trace, valid: Tensor, warmup: bool) -> None:
         """Take a chunk into the stages' statistics."""
@@ -263,6 +279,8 @@ class BonusModel(nn.Module):
             for column in stage.logged:
                 report[column] = trace.stages[name].record[column][valid].mean()
         report |= self.memory.metrics(trace.u[valid], trace.v[valid], trace.q[valid])
+        if self.persistence is not None:
+            report["ignored_features"] = self.persistence.ignored
         return {name: float(value) for name, value in report.items()}
 
 

@@ -61,8 +61,8 @@ class ReplayTrainer(Trainer):
         if len(a) < 2:
             return {}
         model = self.model
-        a = model.obs_norm(model.frame(a.to(self.device)))
-        b = model.obs_norm(model.frame(b.to(self.device)))
+        a = model.see(a.to(self.device))
+        b = model.see(b.to(self.device))
         loss = model.surprise.pair_loss(a, b, self.rng)
         self.optimise({"pairs": loss})
         return {"losses/pairs": loss.item()}

@@ -40,6 +40,7 @@ def _paper(env: str) -> RunConfig:
         disagreement=DisagreementConfig(features=512, hidden=512),
         lwm=LWMConfig(hidden=256),
         loss="norm",
+        ignore_noise=False,
         scale_momentum=None,
         memory_lr=1e-4,
         minibatches=64,
