@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from surprise_memory.cli import main
-from surprise_memory.reproduce.grids import Grid, methods
+from surprise_memory.reproduce.grid import Grid, methods
 from surprise_memory.reproduce.report.figures import panels
 from surprise_memory.reproduce.report.gather import Result, Study
 from surprise_memory.reproduce.report.notes import html_notes

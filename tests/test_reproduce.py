@@ -18,12 +18,13 @@ from surprise_memory.envs import TOY
 from surprise_memory.errors import UserError
 from surprise_memory.files import read_json
 from surprise_memory.reproduce import cells as cells_module
-from surprise_memory.reproduce import grids
 from surprise_memory.reproduce.celldir import ARCHIVED_FILES, PROBE_NAMES, in_use, probe_path
 from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, with_options
-from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
+from surprise_memory.reproduce.grid import Entry, Grid, methods
+from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local, settle
 from surprise_memory.reproduce.probes import PROBES
+from surprise_memory.reproduce.published import ATARI, GAMES
 from surprise_memory.reproduce.report.gather import Result, Study, gather
 from surprise_memory.reproduce.report.tables import (
     MISSING,
@@ -43,7 +44,7 @@ OWN_PROCESS = "SURPRISE_MEMORY_TEST_ALONE"  # set where a test runs in a process
 TINY = Grid(
     "two methods on a toy",
     (TOY,),
-    grids.methods("rnd", "rnd+sm"),
+    methods("rnd", "rnd+sm"),
     (1_000, 2_000),
     published={(TOY, "rnd"): (1.5, 0.5)},
 )
@@ -88,7 +89,7 @@ def test_an_environment_may_have_steps_of_its_own_at_the_budget_reduced_alone(tm
 
     door_key = "NoisyTV/MiniGrid-DoorKey-8x8-v0"
     assert steps("reduced")[door_key] == 600_000
-    assert steps("reduced")["MiniGrid-LavaCrossingS11N5-v0"] == 1_400_000
+    assert steps("reduced")["MiniGrid-KeyCorridorS4R3-v0"] == 1_400_000
     assert set(steps("smoke").values()) == {1_024}
     assert set(steps("full").values()) == {5_000_000}
 
@@ -318,7 +319,7 @@ def test_every_cell_that_ends_is_told_once(tmp_path, capsys):
 
 
 def test_failures_end_with_a_code_and_a_sentence(capsys, tmp_path, monkeypatch):
-    grid = dataclasses.replace(TINY, envs=("nonsense",), entries=grids.methods("rnd"))
+    grid = dataclasses.replace(TINY, envs=("nonsense",), entries=methods("rnd"))
     monkeypatch.setitem(GRIDS, "broken", grid)
     monkeypatch.setattr("surprise_memory.reproduce.command.measure_speed", lambda cell: 1.0)
     assert main(["reproduce", "broken", "--budget", "smoke", "--dir", str(tmp_path)]) == 2
@@ -409,7 +410,7 @@ def test_the_probes_are_part_of_a_cell(tmp_path, monkeypatch):
 
 def test_mnir_is_measured_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
     tv = "NoisyTV/MiniGrid-Empty-5x5-v0"
-    grid = Grid("a TV", (tv,), grids.methods("none", "rnd"), (1, 1), probes=("mnir",))
+    grid = Grid("a TV", (tv,), methods("none", "rnd"), (1, 1), probes=("mnir",))
     monkeypatch.setitem(GRIDS, "tv", grid)
     for cell in cells("tv", "smoke", tmp_path):
         prepare(cell)
@@ -544,7 +545,7 @@ def test_runs_that_no_grid_has_any_more_are_named(tmp_path, tiny, monkeypatch, c
     assert main(["report", str(tmp_path)]) == 0
     assert "Left out" not in capsys.readouterr().out + (tmp_path / "report.md").read_text()
 
-    grid = dataclasses.replace(TINY, entries=grids.methods("rnd"))
+    grid = dataclasses.replace(TINY, entries=methods("rnd"))
     monkeypatch.setitem(GRIDS, "tiny", grid)
     gone = dataclasses.replace(cell, grid="old", path=tmp_path / "old" / "run")
     elsewhere = dataclasses.replace(cell, env="moved", path=tmp_path / "tiny" / "moved")
@@ -678,7 +679,7 @@ def test_all_tasks_together_are_resampled_task_by_task():
     grid = Grid(
         "two",
         ("a", "b"),
-        grids.methods("rnd"),
+        methods("rnd"),
         (1, 1),
         published={("a", "rnd"): (1.0, None), ("b", "rnd"): (2.0, None)},
     )
@@ -733,7 +734,7 @@ def test_scores_normalised_by_humans_need_every_game():
     rows = {row[0]: row[1:] for row in human_table(study).rows}
     assert rows["lwm+sm"] == ["97.0", "83.7", MISSING, MISSING]
     assert rows["emi (prior)"][2:] == ["", ""]
-    full = gather_of(dict(zip(grids.GAMES, grids.ATARI["lwm+sm"], strict=True)))
+    full = gather_of(dict(zip(GAMES, ATARI["lwm+sm"], strict=True)))
     rows = {row[0]: row[1:] for row in human_table(full).rows}
     assert rows["lwm+sm"] == ["97.0", "83.7", "97.0", "83.8"]
 

@@ -12,7 +12,8 @@ from surprise_memory.envs import TOY, list_envs
 from surprise_memory.registry import OPTIONS
 from surprise_memory.reproduce import cells as cells_module
 from surprise_memory.reproduce.cells import cells, make, prepare
-from surprise_memory.reproduce.grids import GRIDS, Entry, Grid
+from surprise_memory.reproduce.grid import Entry, Grid
+from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.stages import STAGES
 from surprise_memory.tools.doctor.stream import _bytes_to_keys
 from surprise_memory.training.progress import status

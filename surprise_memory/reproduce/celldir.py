@@ -8,7 +8,7 @@ from typing import Any
 
 from surprise_memory.errors import UserError
 from surprise_memory.files import read_json
-from surprise_memory.reproduce.grids import BUDGETS
+from surprise_memory.reproduce.grid import BUDGETS
 
 PROBE_NAMES = ("mnir", "doctor")  # `probes` has a function for each
 # What the report reads beside the metrics. DONE is the last to be copied.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from surprise_memory.errors import UserError, require_between
 from surprise_memory.reproduce.cells import Cell, cells
-from surprise_memory.reproduce.grids import GRIDS, Grid
+from surprise_memory.reproduce.grid import Grid
+from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.local import Live, hours, run_local, speeds
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.loop import build

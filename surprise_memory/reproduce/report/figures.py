@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surprise_memory.reproduce.grids import Entry
+from surprise_memory.reproduce.grid import Entry
 from surprise_memory.reproduce.report.gather import Result, Study
 from surprise_memory.reproduce.report.tables import (
     CUMULATIVE,

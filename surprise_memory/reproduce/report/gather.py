@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from surprise_memory.errors import UserError
-from surprise_memory.reproduce.grids import GRIDS, Grid
+from surprise_memory.reproduce.grid import Grid
+from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.report.compact import (
     FILE,
     Record,

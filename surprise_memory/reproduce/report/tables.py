@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surprise_memory.reproduce.grids import Entry
+from surprise_memory.reproduce.grid import Entry
 from surprise_memory.reproduce.published import (
     ATARI_MEAN_MEDIAN,
     GAMES,
