@@ -8,7 +8,7 @@ import pytest
 import torch
 from fakes import chunk_of
 
-from surprise_memory import Bonus, BonusConfig
+from surprise_memory import Bonus, BonusConfig, UserError
 from surprise_memory.envs import make_vec
 from surprise_memory.nn.persistence import ENOUGH, Persistence
 
@@ -83,6 +83,18 @@ def test_what_is_hidden_outlives_a_checkpoint(columns):
     b.load_state_dict(copy.deepcopy(a.state_dict()))
     assert b.ignored == 3
     assert torch.equal(a.keep, b.keep)
+
+
+def test_a_checkpoint_from_before_it_was_measured_loads():
+    a = Bonus("rnd", (3,), 2, seed=0)
+    state = {k: v for k, v in a.state_dict().items() if "persistence" not in k}
+    assert len(state) == len(a.state_dict()) - 3
+    b = Bonus("rnd", (3,), 2, seed=1)
+    b.load_state_dict(state)
+    assert b.model.persistence.pairs == 0
+    del state["updates"]
+    with pytest.raises(UserError, match="has no 'updates'"):
+        b.load_state_dict(state)
 
 
 def test_what_a_bonus_pays_does_not_depend_on_noise_in_a_part_of_the_view():

@@ -23,6 +23,7 @@ from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import pick_device
 from surprise_memory.nn.nets import set_precision
+from surprise_memory.nn.persistence import with_persistence
 from surprise_memory.types import Chunk
 
 
@@ -124,6 +125,7 @@ class Trainer(nn.Module):
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
         """All of it or, if something does not fit, nothing."""
+        state_dict = with_persistence(state_dict, self)
         if strict:
             check_state(self, state_dict)
         before = copy.deepcopy(self.state_dict())

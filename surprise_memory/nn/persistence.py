@@ -9,10 +9,11 @@ a lamp that flashes once in an episode, has r = 0 as well, but it hardly ever ch
 noise if |r| is small and it changes at more than half of the steps.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import HOST, double
@@ -79,6 +80,17 @@ class Persistence(Statistics):
         noise = (self.autocorrelation().abs() < CARRIED) & (changes > CHANGES)
         told = (self.pairs >= ENOUGH) & (noise.double().mean() <= MOST)
         return noise & told
+
+
+def with_persistence(state: Any, module: nn.Module) -> Any:
+    """A state_dict for a module; one from before there were these statistics has seen nothing."""
+    if not isinstance(state, Mapping):
+        return state
+    for name, part in module.named_modules():
+        if isinstance(part, Persistence) and not any(key.startswith(name) for key in state):
+            fresh = Persistence(tuple(part.reference.shape))
+            state = {**state, **fresh.state_dict(prefix=f"{name}.")}
+    return state
 
 
 def decide(persistence: Any, _: Any = None) -> None:
