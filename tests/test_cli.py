@@ -5,6 +5,7 @@ import errno
 import json
 import shutil
 from ctypes.util import find_library
+from importlib import import_module
 
 import fakes
 import gymnasium as gym
@@ -130,6 +131,16 @@ def test_unknown_option_names_the_nearest(capsys):
 
 def test_unknown_command_names_the_nearest(capsys):
     assert "Did you mean 'train'" in refused(capsys, "trian", TOY)
+
+
+@pytest.mark.parametrize(("reason", "says"), [((), "Stopped."), (("Saved.",), "Saved.")])
+def test_an_interruption_ends_with_a_sentence(capsys, monkeypatch, reason, says):
+    def interrupted(name, argv):
+        raise KeyboardInterrupt(*reason)
+
+    monkeypatch.setattr(import_module("surprise_memory.cli.main"), "run_command", interrupted)
+    assert main(["envs"]) == 130
+    assert capsys.readouterr().err == f"\n{says}\n"
 
 
 def test_a_run_is_not_overwritten(capsys, run_dir):

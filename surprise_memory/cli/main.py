@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
             run_command(argv[0], argv[1:])
     except KeyboardInterrupt as stopped:
         if who() == PROGRAM:  # one of many processes says it for all
-            print(f"\n{stopped or 'Stopped.'}", file=sys.stderr)
+            print(f"\n{str(stopped) or 'Stopped.'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # such as `surprise-memory envs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end

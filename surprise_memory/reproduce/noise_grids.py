@@ -43,6 +43,11 @@ NOISE_IN_M = Entry(
     (("bonus.recognise.withhold", False),),
     "rnd+sm+recognise+gate, noise in M",
 )
+ALL_FEATURES = Entry(
+    "rnd+sm+recognise+gate",
+    (("bonus.ignore_noise", False),),
+    "rnd+sm+recognise+gate, all features",
+)
 SCALE_AFTER = Entry(
     "rnd+sm+recognise+gate",
     (("bonus.scale_filtered", True),),
@@ -105,8 +110,8 @@ NOISE: dict[str, Grid] = {
         solved=0.9,
     ),
     "noise-ablation": Grid(
-        "What the filters need: each alone, their scale, their measures, their margin, a lasting M",
-        (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
+        "What the filters need: each alone, and what each choice in them is good for",
+        (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA, *HELD_OUT[:4]),
         (
             *methods("rnd+sm+recognise", "rnd+sm+gate", "rnd+sm+gain"),
             STRICT,
@@ -116,11 +121,12 @@ NOISE: dict[str, Grid] = {
             SCALE_AFTER,
             LASTING,
             NOISE_IN_M,
+            ALL_FEATURES,
         ),
         steps=(1_400_000, 5_000_000),
         preset="default",
         scale=100,
-        short=TASKS | _WITH_TV,
+        short=TASKS | _WITH_TV | _HELD_OUT,
         solved=0.9,
     ),
     "noisy-grid": Grid(
