@@ -20,6 +20,10 @@ class UserError(ValueError):
     """Something the user can fix, in one sentence. The command line prints it and exits with 2."""
 
 
+class OtherVersion(UserError):
+    """A file that another version of the package wrote, and what to do about it."""
+
+
 def choose(table: Mapping[str, Item], name: str, what: str) -> Item:
     """Look a name up; refuse a misspelt one by naming the nearest that exists."""
     if name in table:

@@ -103,6 +103,7 @@ def statistics(rank):
     for momentum in (None, 0.9):
         moments, whitener = RunningMoments((2,), momentum), ObsWhitener((2,))
         scalers = [RewardScaler(len(range(B)[own(rank)]), 0.9, momentum, f) for f in (True, False)]
+        parts = []
         for number in range(4):
             rng = torch.Generator().manual_seed(number)
             x = torch.randn(30, 2, generator=rng) * torch.linspace(1, 9, 30)[:, None] + number
@@ -110,10 +111,13 @@ def statistics(rank):
             cut = (20, 0, 7, 30)[number]
             mine = x if rank is None else (x[:cut], x[cut:])[rank]
             moments.update(mine)
+            parts.append(mine[:, 0].double())
             whitener.update(mine)
             chunk = part(rollout_of_all(number), rank)
             for scaler in scalers:
                 scaler.update(chunk.reward.abs() + number, chunk.valid, warmup=number == 0)
+        for i, (size, mean, var) in enumerate(ranks.moments_of_each(parts)):
+            found[f"part {i}"] = torch.tensor([size, mean, var], dtype=torch.float64)
         for name, module in {"moments": moments, "whitener": whitener}.items():
             found |= {f"{name} {momentum} {k}": x for k, x in module.state_dict().items()}
         for i, scaler in enumerate(scalers):
@@ -153,8 +157,25 @@ def ppo_learns(rank):
         extras = {name: x.detach().unflatten(0, (T, B)) for name, x in columns.items()}
         chunk = part(replace(chunk, extras=extras), rank)
         ppo.shuffled = Orders(rollout_of_all(number).valid, rank)
-        reports.append(agent.update(chunk, chunk.reward.abs()))
-    return {"state": agent.state_dict(), "reports": reports}
+        with counted_calls() as calls:
+            reports.append(agent.update(chunk, chunk.reward.abs()))
+    return {"state": agent.state_dict(), "reports": reports, "calls": calls}
+
+
+@contextlib.contextmanager
+def counted_calls():
+    """The names of the calls to the other rank, in their order."""
+    names, call = [], ranks._call
+
+    def noted(collective, *args):
+        names.append(collective.__name__)
+        call(collective, *args)
+
+    ranks._call = noted
+    try:
+        yield names
+    finally:
+        ranks._call = call
 
 
 # --- what only ranks do ---

@@ -5,6 +5,7 @@ import json
 import math
 import time
 
+import fakes  # noqa: F401 (registers Picture-v0)
 import pytest
 import torch
 from torch import nn
@@ -18,8 +19,16 @@ from surprise_memory.envs import TOY, VecEnv
 from surprise_memory.envs.toy import Toy
 from surprise_memory.errors import UserError
 from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.nn import returns
 from surprise_memory.tools import bench
-from surprise_memory.tools.bench import matmul_floor, offpolicy, summary, timing
+from surprise_memory.tools.bench import (
+    matmul_floor,
+    offpolicy,
+    peers,
+    plain_loop,
+    summary,
+    timing,
+)
 from surprise_memory.tools.bench.timing import PARTS
 from surprise_memory.training.loop import build
 from surprise_memory.training.presets import PRESETS
@@ -330,3 +339,53 @@ def test_the_recurrent_dqn_is_measured_part_by_part():
     # 13 floats; action and reward, and both of the step before (8 + 4 + 8 + 4 bytes); 4 flags;
     # 16 floats of state per 16 steps: 52 + 24 + 4 + 4.
     assert result["replay_bytes"] == 84 * 2_000
+
+
+# --- peers ---------------------------------------------------------------------------------------
+
+
+def test_peers_take_turns_with_ours_and_are_compared_with_what_does_the_same():
+    console = pytest.importorskip("rich.console").Console(record=True, width=200)
+    result = bench.bench_peers(PRESETS["debug"](TOY), rollouts=1)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    names = ["none", "rnd", "rnd+sm", "rnd+sm+recognise+gate", "plain loop", "plain loop with RND"]
+    assert [name for name in result["peers"] if name != peers.SB3] == names
+    assert (peers.SB3 in result["peers"]) == (peers.SB3 not in result["missing"])
+    for name in ("none", "rnd", "rnd+sm"):
+        assert result["peers"][name]["over_ours"] == 1
+    bench.print_peers(result, console)
+    text = console.export_text()
+    assert "plain loop with RND" in text
+    assert "time / ours" in text
+    with pytest.raises(UserError, match="Picture-v0 shows images"):
+        bench.bench_peers(PRESETS["debug"]("Picture-v0"), rollouts=1)
+
+
+def test_the_plain_loop_has_our_advantages_and_learns():
+    """Its GAE against ours; and its policy moves, RND's predictor with it, the target not."""
+    torch.manual_seed(0)
+    reward, value = torch.randn(2, 7, 3)
+    ends = torch.rand(7, 3) < 0.3
+    last, never = torch.randn(3), torch.zeros(3)
+    done = torch.cat([never[None], ends.float()])
+    wanted = returns.gae(reward, value, last, ends, torch.ones_like(ends), 0.9, 0.8)
+    torch.testing.assert_close(plain_loop.gae(reward, value, last, done, 0.9, 0.8), wanted)
+    loop = plain_loop.PlainLoop(PRESETS["debug"](TOY), time.process_time, with_rnd=True)
+    before = {name: x.clone() for name, x in loop.rnd.state_dict().items()}
+    policy = [x.clone() for x in loop.policy.parameters()]
+    assert loop.lap()["whole"] > 0
+    assert not any(torch.equal(a, b) for a, b in zip(policy, loop.policy.parameters(), strict=True))
+    for name, x in loop.rnd.state_dict().items():
+        assert torch.equal(x, before[name]) == name.startswith("target"), name
+
+
+def test_bfloat16_is_compared_with_float32():
+    console = pytest.importorskip("rich.console").Console(record=True, width=200)
+    result = bench.bench_bf16(PRESETS["debug"](TOY), rollouts=1)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert list(result["methods"]) == ["rnd", "rnd bf16", "rnd+sm", "rnd+sm bf16"]
+    assert list(result["sm_cost"]) == ["rnd+sm", "rnd+sm bf16"]
+    assert result["methods"]["rnd"]["over_float32"] == 1
+    assert result["methods"]["rnd bf16"]["over_float32"] != 1
+    bench.print_bf16(result, console)
+    assert "rnd+sm bf16" in console.export_text()

@@ -143,6 +143,25 @@ def test_a_checkpoint_with_something_else_in_it(capsys, run_dir, key, value):
     assert "does not fit this run" in said or "does not say its step" in said
 
 
+def test_a_table_of_counts_that_another_version_wrote(capsys, tmp_path):
+    path = tmp_path / "run"
+    words = ["train", TOY, *DEBUG, "--method", "rnd+counts", "--run-dir", str(path)]
+    assert main(words) == 0
+    capsys.readouterr()
+    content = torch_files.load(path / "checkpoint.pt")
+    table = content["bonus"]["model.memory._extra_state"]
+    old = {"codes": torch.zeros(3, 16, dtype=torch.uint8), "visits": torch.ones(3)}
+    table.clear()
+    table.update(old)
+    torch_files.save(content, path / "checkpoint.pt")
+    for said in (refused(capsys, "eval", str(path)), refused(capsys, *words, "--resume")):
+        assert "checkpoint.pt does not load" in said
+        assert "was written by another version" in said
+        assert "it has codes, visits, here keys, visits, entered" in said
+        assert "or train anew" in said
+        assert "config.json" not in said
+
+
 def test_a_run_directory_that_is_a_file(capsys, tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "run"):

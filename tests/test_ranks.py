@@ -149,6 +149,13 @@ def test_ppo_learns_as_one_process_would_from_the_same_minibatches(two):
         assert found == pytest.approx(wanted, rel=1e-3, abs=1e-5)
 
 
+def test_ppo_asks_the_other_rank_once_for_each_gradient_and_once_for_each_epochs_advantages(two):
+    """Each call waits for the slower rank, so their number is what a short update costs."""
+    epoch = ["all_gather", *["all_reduce"] * cases.NUMBER]
+    rows, report = "all_gather_object", "all_gather_object"
+    assert two[0]["ppo"]["calls"] == [rows, *epoch, *epoch, report]
+
+
 def test_ranks_draw_other_numbers_and_always_the_same_ones(two):
     assert torch.equal(two[0]["streams"][0], torch.Generator().manual_seed(0).get_state())
     assert not torch.equal(two[0]["streams"][0], two[1]["streams"][0])

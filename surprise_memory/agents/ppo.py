@@ -1,7 +1,6 @@
 """Proximal policy optimisation with two value heads, for task and bonus (Burda et al., 2018)."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -183,10 +182,11 @@ class PPO(Agent):
         report: dict[str, Tensor] = {}
         for _ in range(c.epochs):
             order = shuffled(rows, self.rng)
-            for batch in minibatches(flat, order, number):
+            batches = minibatches(flat, order, number)
+            if c.normalise_advantage:
+                standardise(batches)
+            for batch in batches:
                 size = len(batch["advantage"])
-                if c.normalise_advantage:
-                    batch["advantage"] = standardised(batch["advantage"])
                 loss, report = self.loss(batch)
                 self.optimiser.zero_grad()
                 loss.backward()
@@ -218,26 +218,35 @@ class PPO(Agent):
         self.rng.set_state(state["rng"])
 
 
-def minibatches(
-    columns: dict[str, Tensor], rows: Tensor, number: int
-) -> Iterator[dict[str, Tensor]]:
+def minibatches(columns: dict[str, Tensor], rows: Tensor, number: int) -> list[dict[str, Tensor]]:
     """Some rows of each column, in `number` parts: views of one shuffled copy."""
-    parts = {name: column[rows].tensor_split(number) for name, column in columns.items()}
-    for i in range(number):
-        yield {name: part[i] for name, part in parts.items()}
+    parts = {}
+    for name, column in columns.items():
+        parts[name] = column.index_select(0, rows).tensor_split(number)
+    return [{name: part[i] for name, part in parts.items()} for i in range(number)]
+
+
+def standardise(batches: list[dict[str, Tensor]]) -> None:
+    """Give the advantages of each minibatch mean 0 and standard deviation 1.
+
+    That is over all ranks' parts of it. One call tells the ranks of all minibatches.
+    """
+    if ranks.world() == 1:
+        for batch in batches:
+            batch["advantage"] = standardised(batch["advantage"])
+        return
+    wide = [double(batch["advantage"]) for batch in batches]
+    for batch, x, (size, mean, var) in zip(batches, wide, ranks.moments_of_each(wide), strict=True):
+        if size > 1:
+            std = (var * size / (size - 1)).sqrt()
+            batch["advantage"] = ((x - mean) / (std + 1e-8)).to(batch["advantage"])
 
 
 def standardised(advantage: Tensor) -> Tensor:
-    """A minibatch (K,) with mean 0 and standard deviation 1 over all ranks' parts of it."""
-    if ranks.world() == 1:
-        if len(advantage) < 2:
-            return advantage
-        return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    size, mean, var = ranks.moments(double(advantage))
-    if size < 2:
+    """Advantages (K,) with mean 0 and standard deviation 1."""
+    if len(advantage) < 2:
         return advantage
-    std = (var * size / (size - 1)).sqrt()
-    return ((double(advantage) - mean) / (std + 1e-8)).to(advantage)
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
 def _as_input(obs: Tensor) -> Tensor:

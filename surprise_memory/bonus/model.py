@@ -278,7 +278,8 @@ class BonusModel(nn.Module):
         for name, stage in self.stage_items():
             for column in stage.logged:
                 report[column] = trace.stages[name].record[column][valid].mean()
-        report |= self.memory.metrics(trace.u[valid], trace.v[valid], trace.q[valid])
+        wide = {name: getattr(trace, name).flatten(0, 1) for name in ("u", "v", "q")}
+        report |= self.memory.metrics(**take(wide, chunk.valid_rows()))
         if self.persistence is not None:
             report["ignored_features"] = self.persistence.ignored
         return {name: float(value) for name, value in report.items()}

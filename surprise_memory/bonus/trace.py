@@ -68,8 +68,9 @@ def prepare(part: Surprise | Stage, pieces: list[Columns]) -> Columns:
 
 
 def take(columns: Columns, rows: Tensor) -> Columns:
-    """Some rows of each column."""
-    return {name: column[rows] for name, column in columns.items()}
+    """Some rows (K,) of each column."""
+    # Not column[rows], which takes two to four times as long.
+    return {name: column.index_select(0, rows) for name, column in columns.items()}
 
 
 def merge(found: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:

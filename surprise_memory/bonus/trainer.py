@@ -19,7 +19,7 @@ from surprise_memory.bonus.door import (
 )
 from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
-from surprise_memory.errors import UserError
+from surprise_memory.errors import OtherVersion, UserError
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import pick_device
 from surprise_memory.nn.nets import set_precision
@@ -131,6 +131,9 @@ class Trainer(nn.Module):
         before = copy.deepcopy(self.state_dict())
         try:
             return super().load_state_dict(state_dict, strict, assign)
+        except OtherVersion:
+            super().load_state_dict(before)
+            raise
         except Exception as error:  # parts from outside may raise anything
             super().load_state_dict(before)
             raise UserError(

@@ -15,6 +15,8 @@ def bench_command(
     all: bool = False,
     agent: Literal["ppo", "dqn"] = "ppo",
     envs: int | None = None,
+    peers: bool = False,
+    bf16: bool = False,
 ) -> None:
     """Measure the speed on this machine without a bonus, with a generator, and with its memory.
 
@@ -26,6 +28,8 @@ def bench_command(
         all: Every method and size of memory, instead of RND in detail.
         agent: With dqn, the recurrent DQN with and without the latent world model.
         envs: Environments side by side; the preset's number if not given.
+        peers: Beside a plain loop in CleanRL's shape and, if installed, Stable-Baselines3.
+        bf16: Beside the same with --precision bf16.
     """
     from surprise_memory.tools import bench
 
@@ -35,6 +39,10 @@ def bench_command(
     measure, show = bench.bench, bench.print_bench
     if agent == "dqn":
         measure, show = bench.bench_dqn, bench.print_dqn
+    elif bf16:
+        measure, show = bench.bench_bf16, bench.print_bf16
+    elif peers:
+        measure, show = bench.bench_peers, bench.print_peers
     elif all:
         measure, show = bench.bench_all, bench.print_all
     console = rich_console()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surprise_memory.errors import UserError, require, require_between, require_width
+from surprise_memory.errors import OtherVersion, require, require_between, require_width
 from surprise_memory.memory.base import Memory
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import double
@@ -153,7 +153,11 @@ class Counts(Memory):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """The other half of get_extra_state."""
         if set(state) != {*TABLE, "asked"}:
-            raise UserError("the table of codes is not one that this version wrote")
+            raise OtherVersion(
+                "The table of codes of +counts was written by another version of surprise-memory: "
+                f"it has {', '.join(state) or 'nothing'}, here {', '.join(TABLE)}. Load it with "
+                "the version that wrote it, or train anew."
+            )
         for name in TABLE:
             setattr(self, name, state[name].to(self.keys.device, torch.int64).clone())
         self.asked = int(state["asked"])

@@ -138,14 +138,35 @@ class Moments(NamedTuple):
 
 def moments(batch: Tensor) -> Moments:
     """Those of all ranks' rows (K, *shape): the same as of one batch that holds them all."""
+    size, mean, var = _own_moments(batch)
+    if world() == 1:
+        return Moments(size, mean, var)
+    rows, mean, var = _merged(torch.stack([torch.full_like(mean, size), mean, var]))
+    return Moments(int(rows.flatten()[0]), mean, var)
+
+
+def moments_of_each(batches: list[Tensor]) -> list[Moments]:
+    """`moments` of several batches (K,) at once: the ranks tell each other in one call."""
+    own = [_own_moments(batch) for batch in batches]
+    if world() == 1:
+        return own
+    columns = [torch.stack([mean.new_tensor(size), mean, var]) for size, mean, var in own]
+    rows, mean, var = _merged(torch.stack(columns, 1))
+    return [Moments(*one) for one in zip(rows.long().tolist(), mean, var, strict=True)]
+
+
+def _own_moments(batch: Tensor) -> Moments:
+    """Those of this rank's rows; zeros where it has none."""
     size = batch.shape[0]
     mean = var = batch.new_zeros(batch.shape[1:])
     if size:
         mean = batch.mean(0)
         var = batch.var(0, correction=0)
-    if world() == 1:
-        return Moments(size, mean, var)
-    own = torch.stack([torch.full_like(mean, size), mean, var])
+    return Moments(size, mean, var)
+
+
+def _merged(own: Tensor) -> Tensor:
+    """From one rank's sizes, means and variances (3, ...) to those of all ranks' rows."""
     found = [torch.empty_like(own) for _ in range(world())]
     _call(dist.all_gather, found, own)
     sizes, means, variances = torch.stack(found, 1)
@@ -153,7 +174,7 @@ def moments(batch: Tensor) -> Moments:
     mean = (sizes * means).sum(0) / rows
     # Within the ranks and between them: a mean of variances alone would lack the second.
     spread = sizes * (variances + (means - mean) ** 2)
-    return Moments(int(rows.flatten()[0]), mean, spread.sum(0) / rows)
+    return torch.stack([rows, mean, spread.sum(0) / rows])
 
 
 def average_gradients(parameters: Iterable[Tensor], rows: int) -> None:

@@ -170,7 +170,7 @@ def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
     return ranks.total(found)
 
 
-def recognised(point: Tensor, known: Tensor, block: int = 2048) -> Tensor:
+def recognised(point: Tensor, known: Tensor, block: int = 512) -> Tensor:
     """Both rho (K, 2) of points (K, d) among known ones (R, d): the plain one, the local one."""
     step = max(1, len(known) // SAMPLE)
     k = max(1, int(NEIGHBOURS * len(known[::step])))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from surprise_memory import torch_files
 from surprise_memory.agents.base import Agent
 from surprise_memory.envs import VecEnv
-from surprise_memory.errors import UserError
+from surprise_memory.errors import OtherVersion, UserError
 from surprise_memory.nn import ranks
 from surprise_memory.training.collect import RECENT, RunnerState
 from surprise_memory.training.config import RunConfig
@@ -146,6 +146,8 @@ def put_back(
             agent.load_buffer(buffer)
         if bonus is not None:
             bonus.load_state_dict(own_share(content["bonus"], run.envs))
+    except OtherVersion as error:
+        raise UserError(f"{out.checkpoint} does not load. {error}") from error
     except MISFITS as error:
         raise UserError(
             f"{out.checkpoint} does not fit this run's networks: was its config.json changed?"

@@ -7,13 +7,22 @@ changes what is measured. With more threads, or environments in other processes,
 """
 
 import dataclasses
+from statistics import median
 from typing import Any
 
 from surprise_memory.bonus.methods import backbone, methods
 from surprise_memory.memory.episodic import KeyLog
 from surprise_memory.tools.bench.offpolicy import bench_dqn, print_dqn
-from surprise_memory.tools.bench.report import print_all, print_bench
-from surprise_memory.tools.bench.summary import memory_bytes, relative, results, settings
+from surprise_memory.tools.bench.peers import bench_peers, print_peers
+from surprise_memory.tools.bench.report import print_all, print_bench, print_bf16
+from surprise_memory.tools.bench.summary import (
+    medians,
+    memory_bytes,
+    ratios,
+    relative,
+    results,
+    settings,
+)
 from surprise_memory.tools.bench.timing import OnProgress, TimedPPO, Timings, take_turns
 from surprise_memory.training.config import RunConfig
 
@@ -52,6 +61,26 @@ def bench_all(
     return settings(run, rollouts, clock) | found
 
 
+def bench_bf16(
+    run: RunConfig, rollouts: int = 3, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """RND and RND with its memory, in float32 and in bfloat16."""
+    runs = {}
+    for name in METHODS[1:]:
+        runs[name] = dataclasses.replace(run, method=name)
+        runs[f"{name} bf16"] = dataclasses.replace(run, method=name, precision="bf16")
+    timings, _, clock = measure(runs, rollouts, on_progress)
+    found = {}
+    for name, turns in timings.items():
+        found[name] = medians(run, turns)
+        found[name]["over_float32"] = median(ratios(turns, timings[name.removesuffix(" bf16")]))
+    costs = {}
+    for suffix in ("", " bf16"):
+        over = ratios(timings[f"rnd+sm{suffix}"], timings[f"rnd{suffix}"])
+        costs[f"rnd+sm{suffix}"] = median(over) - 1
+    return settings(run, rollouts, clock) | {"methods": found, "sm_cost": costs}
+
+
 def measure(
     runs: dict[str, RunConfig], rollouts: int, on_progress: OnProgress | None
 ) -> tuple[Timings, dict[str, KeyLog], str]:
@@ -68,4 +97,15 @@ def measure(
     return timings, logs, first.clock_name
 
 
-__all__ = ["bench", "bench_all", "bench_dqn", "print_all", "print_bench", "print_dqn"]
+__all__ = [
+    "bench",
+    "bench_all",
+    "bench_bf16",
+    "bench_dqn",
+    "bench_peers",
+    "print_all",
+    "print_bench",
+    "print_bf16",
+    "print_dqn",
+    "print_peers",
+]

@@ -59,6 +59,20 @@ def print_all(result: dict[str, Any], console: Any) -> None:
     console.print(table)
 
 
+def print_bf16(result: dict[str, Any], console: Any) -> None:
+    """One row per method and precision: its speed, and its time over float32's."""
+    print_settings(result, console)
+    speed = f"steps per {result['clock']} second"
+    table = table_of("method", speed, "time / float32", "memory's cost")
+    for name, method in result["methods"].items():
+        cells = [f"{method['steps_per_second']:,.0f}", f"{method['over_float32']:.2f}"]
+        cost = ""
+        if name in result["sm_cost"]:
+            cost = f"{result['sm_cost'][name]:+.0%}"
+        table.add_row(name, *cells, cost)
+    console.print(table)
+
+
 def table_of(*names: str) -> Any:
     """A rich table; every column but the first holds numbers."""
     table = need("rich.table", extra="cli").Table(*names)
