@@ -19,6 +19,7 @@ HELD_OUT = (
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 DEFAULT = Entry("rnd+sm+recognise+gate")
+MOVING = Entry("rnd+sm+recognise+expect")  # where things move by chance
 _STRICT = ("bonus.gate.margin", 0.02)
 STRICT = Entry("rnd+sm+recognise+gate", (_STRICT,), "rnd+sm+recognise+gate, margin 0.02")
 _SLOW_SCALE = (_STRICT, ("bonus.scale_momentum", 0.97))
@@ -76,7 +77,7 @@ NOISE: dict[str, Grid] = {
     "noise": Grid(
         "A bonus that noise cannot buy: with a TV, with moving balls, and with neither",
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
-        (*methods("none", "rnd+sm"), DEFAULT),
+        (*methods("none", "rnd+sm"), DEFAULT, MOVING),
         steps=(1_400_000, 5_000_000),
         env_steps={TV_DOOR_KEY: 600_000} | dict.fromkeys((KEY_DOOR, OBSTACLES, LAVA), 2_000_000),
         preset="default",
