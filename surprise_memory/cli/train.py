@@ -64,9 +64,11 @@ def train_here(argv: list[str]) -> None:
     """Train, or do this process's share of it."""
     run, place = parse_run(argv, "train", f"{train_command.__doc__} {MANY}", Place())
     run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
+    path = place.run_dir or run.default_dir
+    if place.resume and ranks.first():  # forgotten options are to be named before their plan is
+        RunDir(path).refuse_another(dataclasses.asdict(run), place.resume)
     check_plan(run)  # before there is a directory
     check_processes(run)
-    path = place.run_dir or run.default_dir
     if not ranks.first():
         train(run, NoRunDir(path))
         return
