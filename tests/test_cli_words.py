@@ -267,3 +267,15 @@ def test_a_resumed_run_names_forgotten_options_before_it_plans(capsys, runs):
     """The plan of the preset's 64 x 128 steps would be refused, for a reason of no use."""
     said = refused(capsys, "train", TOY, "--resume", "--steps", 512, "--run-dir", runs / TOY)
     assert "preset" in said and "Repeat the options that it was begun with" in said
+
+
+def test_the_doctor_without_matplotlib_keeps_what_it_found(capsys, monkeypatch, tmp_path):
+    """It failed after minutes of work, though the picture is the least of it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    small = ["--preset", "debug", "--seeds", "1", "--rollouts", "2", "--workers", "1"]
+    assert main(["doctor", TOY, *small, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "There is no picture: matplotlib is not installed" in said.err
+    assert "Is it alive?" in said.out and "Picture" not in said.out
+    assert json.loads((tmp_path / "doctor.json").read_text())["env"] == TOY
