@@ -56,4 +56,5 @@ for i, batch in enumerate(collector):
             total.backward()
             optimiser.step()
     ended = batch["next", "episode_reward"][batch["next", "done"]]
-    print(f"{(i + 1) * B * T:>9,} steps  return {ended.mean():.1f}", flush=True)
+    if len(ended):
+        print(f"{(i + 1) * B * T:>9,} steps  return {ended.mean():.1f}", flush=True)

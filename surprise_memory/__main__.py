@@ -3,7 +3,6 @@
 import os
 import sys
 
-from surprise_memory.errors import how_to_install
 from surprise_memory.training.stop import Handlers, interrupt
 
 
@@ -18,15 +17,9 @@ def main() -> int:
 
 
 def run() -> int:
-    """The command line, or how to get it."""
-    try:
-        from surprise_memory import cli
-    except ModuleNotFoundError as error:
-        if error.name not in ("tyro", "rich"):
-            raise
-        cure = how_to_install("cli")
-        print(f"surprise-memory: {error.name} is not installed: {cure}.", file=sys.stderr)
-        return 2
+    """The command line; importing it may already be interrupted."""
+    from surprise_memory import cli
+
     return cli.main()
 
 

@@ -33,8 +33,9 @@ def choose(table: Mapping[str, Item], name: str, what: str) -> Item:
 
 def unknown(name: str, known: list[str], what: str) -> str:
     """What to say of a name that does not exist: the nearest match, or the list if it is short."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    spelt = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(str(name).lower(), spelt, n=1, cutoff=0.5)
+    hint = f" Did you mean '{spelt[near[0]]}'?" if near else ""
     allowed = f" There are: {', '.join(known)}." if len(known) <= 12 else ""
     return f"Unknown {what} {brief(name)}.{hint}{allowed}"
 

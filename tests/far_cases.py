@@ -370,7 +370,7 @@ def test_the_torchrl_adapter():
 
 def test_the_rsl_rl_adapter(monkeypatch):
     """rsl_rl's own runner: the environment is on the host, everything else on the far device."""
-    pytest.importorskip("rsl_rl", reason="pip install 'surprise-memory[rsl_rl]'")
+    pytest.importorskip("rsl_rl", reason="pip install 'surprise-memory[rsl-rl]'")
     from test_adapter_rsl_rl import Walk, make
 
     # TensorDict waits for a device after it has moved something, and PPO asks for its precisions.

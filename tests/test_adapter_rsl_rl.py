@@ -12,7 +12,7 @@ from surprise_memory import Bonus, BonusConfig, RNDConfig
 from surprise_memory.bonus.check.promises import equal
 from surprise_memory.errors import UserError
 
-pytest.importorskip("rsl_rl", reason="pip install 'surprise-memory[rsl_rl]'")
+pytest.importorskip("rsl_rl", reason="pip install 'surprise-memory[rsl-rl]'")
 from rsl_rl.env import VecEnv
 from rsl_rl.runners import OnPolicyRunner
 from tensordict import TensorDict

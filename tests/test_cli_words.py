@@ -209,3 +209,73 @@ for argv in (*listing, ["report", sys.argv[1]]):
 def test_the_list_of_commands_shows_the_first_line_of_each_docstring():
     for name in COMMANDS:
         assert about(name) == (function_of(name).__doc__ or "").partition("\n")[0] != ""
+
+
+@pytest.mark.parametrize("words", [["methods"], ["train", TOY]])
+def test_without_the_extra_cli_a_command_says_what_to_install(capsys, monkeypatch, words):
+    """`pip install .` brings the command, but nothing that it reads its options with."""
+    for name in [name for name in sys.modules if name.startswith("surprise_memory.cli.")]:
+        if name != "surprise_memory.cli.main":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    said = refused(capsys, *words)
+    assert "tyro is not installed: pip install 'surprise-memory[cli]'" in said
+
+
+def test_an_environment_of_ones_own_that_is_not_found_is_told_how_to_be(capsys, tmp_path):
+    where = ["--run-dir", tmp_path / "run"]
+    said = refused(capsys, "train", "my_own_tasks:Maze-v0", *DEBUG, *where)
+    assert "no Python module 'my_own_tasks'" in said and "PYTHONPATH=." in said
+    said = refused(capsys, "train", "MyMaze-v0", *DEBUG, *where)
+    assert "One of your own is module:ID" in said
+
+
+def test_a_module_that_lacks_another_one_is_not_itself_called_missing(
+    capsys, tmp_path, monkeypatch
+):
+    (tmp_path / "half_tasks.py").write_text("import nowhere_at_all")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    said = refused(capsys, "train", "half_tasks:Maze-v0", *DEBUG, "--run-dir", tmp_path / "run")
+    assert "nowhere_at_all" in said and "no Python module 'half_tasks'" not in said
+
+
+def test_a_name_in_capitals_is_taken_for_the_nearest_in_any(capsys, tmp_path):
+    for method, meant in (("RND", "rnd"), ("rnd+SM", "rnd+sm")):
+        said = refused(capsys, "train", TOY, "--method", method, "--run-dir", tmp_path / "run")
+        assert f"Did you mean '{meant}'?" in said
+
+
+def test_playing_a_run_trusts_the_module_that_the_user_names(capsys, runs, tmp_path, monkeypatch):
+    code = "import gymnasium, surprise_memory.envs.toy as toy\n"
+    (tmp_path / "named_tasks.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shutil.copytree(runs / TOY, tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["env"] = "named_tasks:Maze-v0"
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    play = ["play", "named_tasks:Maze-v0", "--run", tmp_path / "run"]
+    assert "--trust" not in refused(capsys, *play)  # it goes on to make the environment
+    assert "--trust" in refused(capsys, "play", "other_tasks:Maze-v0", "--run", tmp_path / "run")
+
+
+def test_runs_on_two_environments_are_named_when_they_are_compared(capsys, runs):
+    said = refused(capsys, "show", runs / TOY, "--beside", runs / "Undrawn-v0")
+    assert f"The runs are on {TOY} and Undrawn-v0: name runs on one environment." in said
+
+
+def test_a_resumed_run_names_forgotten_options_before_it_plans(capsys, runs):
+    """The plan of the preset's 64 x 128 steps would be refused, for a reason of no use."""
+    said = refused(capsys, "train", TOY, "--resume", "--steps", 512, "--run-dir", runs / TOY)
+    assert "preset" in said and "Repeat the options that it was begun with" in said
+
+
+def test_the_doctor_without_matplotlib_keeps_what_it_found(capsys, monkeypatch, tmp_path):
+    """It failed after minutes of work, though the picture is the least of it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    small = ["--preset", "debug", "--seeds", "1", "--rollouts", "2", "--workers", "1"]
+    assert main(["doctor", TOY, *small, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "There is no picture: matplotlib is not installed" in said.err
+    assert "Is it alive?" in said.out and "Picture" not in said.out
+    assert json.loads((tmp_path / "doctor.json").read_text())["env"] == TOY

@@ -342,3 +342,19 @@ def test_examples_in_docstrings_run(module):
 @pytest.mark.parametrize("public", PUBLIC)
 def test_public_names_show_how_they_are_used(public):
     assert ">>>" in (getattr(surprise_memory, public).__doc__ or "")
+
+
+def test_extras_are_spelt_as_every_pip_finds_them():
+    """Before 23.3, pip installed nothing for an extra with an underscore, with a mere warning."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", extra) for extra in extras)
+    named = []
+    for path in (ROOT / "surprise_memory").rglob("*.py"):
+        named += re.findall(r"(?:how_to_install\(|extra=)[\"']([\w-]+)[\"']", path.read_text())
+    assert {"cli", "rsl-rl"} <= set(named) <= extras
+    written = re.search(r"That is the bonus alone\.[^#]*", README.read_text())[0]
+    inside = {"docs", "dev", "release"}  # for those who work on this package
+    assert set(re.findall(r"`([a-z0-9-]+)`", written)) | {"cli", "report"} == (
+        (extras - inside) | {"surprise-memory"}
+    )

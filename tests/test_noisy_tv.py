@@ -12,6 +12,7 @@ from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.envs.noisy_tv import NoisyTV
 from surprise_memory.envs.toy import Toy
+from surprise_memory.tools.episode import play
 from surprise_memory.training.metrics import tv_metrics
 
 
@@ -135,3 +136,29 @@ def test_a_tv_that_stays_on_is_reported_while_it_is_on():
     actions = [0, env.tv_action, 0, 0, 0]
     watched = [bool(env.step(np.array([action])).info["watched"][0]) for action in actions]
     assert watched == [False, True, True, True, False]
+
+
+def test_an_episode_that_is_played_says_when_the_tv_was_on():
+    """By the action alone, a TV that stays on would be marked for its first step of three."""
+    chunk, frames = play(f"NoisyTV:sticky=3/{TOY}", None, seed=0, longest=40)
+    turned_on = (chunk.action[:, 0] == 3).tolist()
+    done = chunk.done[:, 0].tolist()
+    left, expected = 0, []
+    for on, end in zip(turned_on, done, strict=True):
+        left = 3 if on else left
+        expected.append(left > 0 and not end)
+        left = max(left - 1, 0)
+    assert chunk.extras["watched"][:, 0].tolist() == expected and len(frames) == len(expected)
+    assert sum(expected) > sum(turned_on)
+
+
+def test_the_static_that_is_drawn_is_the_same_for_a_seed():
+    pictures = []
+    for _ in range(2):
+        env = make_vec(f"NoisyTV/{TOY}", 1, 0, render=True)
+        env.reset()
+        env.step(np.array([env.tv_action]))
+        pictures.append([env.render(), env.render()])
+        env.close()
+    assert np.array_equal(pictures[0], pictures[1])
+    assert not np.array_equal(pictures[0][0], pictures[0][1])

@@ -1,8 +1,10 @@
 """What PPO learns from, worked out by hand: ends, time limits, the clipped reward, both streams."""
 
+import warnings
 from dataclasses import replace
 
 import fakes
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -59,3 +61,21 @@ def test_the_tasks_reward_is_clipped_on_both_sides_and_the_bonus_is_not(clip, wa
 def test_the_bonuss_return_ends_with_an_episode_only_where_it_is_asked_to(episodic, at_end):
     columns = rollout([0.0] * 3, [0, 1, 0], [0] * 3, episodic_intrinsic=episodic)
     assert columns["int"][:, 0].tolist() == [1 + GAMMA * 100, at_end, 1 + GAMMA * 100]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "named"),
+    [
+        ([-1, -2], [1, 2], None),
+        ([-np.inf, -0.4], [np.inf, 0.4], None),
+        ([0, 0], [1, 300], "Action 1 goes from 0 to 300"),
+        ([5, -1], [6, 1], "Action 0 goes from 5 to 6"),
+    ],
+)
+def test_actions_that_a_standard_normal_hardly_explores_are_named(low, high, named):
+    """A valve from 0 to 300 was only ever opened by 0 to 3, in silence."""
+    space = spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        PPO((3,), space, PPOConfig(), False)
+    assert [named in str(warning.message) for warning in said] == [True] * (named is not None)

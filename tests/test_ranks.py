@@ -190,7 +190,7 @@ def test_what_ranks_cannot_do_is_refused_on_each(two, monkeypatch):
 
 def test_rsl_rls_own_runner_makes_one_bonus_of_two_ranks(two):
     """With other seeds and other actions on each rank; its PPO sends what it sends by gloo."""
-    pytest.importorskip("rsl_rl", reason="pip install 'surprise-memory[rsl_rl]'")
+    pytest.importorskip("rsl_rl", reason="pip install 'surprise-memory[rsl-rl]'")
     mine, theirs = two[0]["rsl_rl"], two[1]["rsl_rl"]
     target = "model.surprise.target.0.weight"
     assert not torch.equal(mine["before"], theirs["before"])

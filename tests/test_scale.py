@@ -177,3 +177,19 @@ def test_the_return_of_what_a_strange_loop_is_paid_spreads_by_about_one(env):
     found = spread.spreads(spread.paid(env, "rnd", num_envs=16, length=64))
     assert min(found) > 0.5
     assert max(found) < 2
+
+
+def test_the_reward_that_is_told_is_zero_while_none_is_paid():
+    """A loop's log said 0.04 for as long as `step` returned zeros."""
+    rng = torch.Generator().manual_seed(0)
+    bonus = Bonus("rnd", (3,), 64, seed=0)
+    paid, told = [], []
+    no_end = torch.zeros(64, dtype=torch.bool)
+    for _ in range(12):
+        rewards = []
+        for _ in range(32):
+            obs = torch.randn(64, 3, generator=rng)
+            rewards.append(bonus.step(obs, torch.zeros(64), obs, no_end))
+        paid.append(bool(torch.stack(rewards).any()))
+        told.append(bonus.update()["intrinsic/reward_norm"] > 0)
+    assert told == paid and paid[-1] and not paid[1]

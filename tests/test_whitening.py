@@ -1,5 +1,7 @@
 """Whitening far from zero, and what stays bit for bit as it was near it."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -80,3 +82,23 @@ def test_a_loaded_whitener_knows_that_it_is_far_from_zero():
     assert torch.equal(other(x), whitener(x))
     other.load_state_dict(ObsWhitener((2,)).state_dict())
     assert torch.equal(other(x), ObsWhitener((2,))(x))
+
+
+def test_a_feature_that_varies_too_little_is_named_once():
+    """A concentration in moles: 1e-9 of it was whitened to a hundred-thousandth, in silence."""
+    whitener = ObsWhitener((2,))
+    x = batches(0.0)[0] * torch.tensor([1.0, 1e-9])
+    with pytest.warns(UserWarning, match=r"Feature 1 of the observations varies by 1e-09 only"):
+        whitener.update(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whitener.update(x)
+
+
+@pytest.mark.parametrize("value", [0.1, 87.3, 1.7e9 + 0.1])
+def test_a_constant_feature_is_not_named(value):
+    whitener = ObsWhitener((1,))
+    x = torch.full((300, 1), value, dtype=torch.float64)  # whose mean is rounded to another number
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whitener.update(x)

@@ -14,9 +14,10 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from surprise_memory.bonus import Bonus, BonusConfig
+from surprise_memory.bonus.adding import check_adding, check_every
 from surprise_memory.bonus.files import load_bonus, save_bonus
 from surprise_memory.bonus.methods import DEFAULT_METHOD
-from surprise_memory.errors import UserError, check_option, require
+from surprise_memory.errors import UserError
 from surprise_memory.observations import stack, to_arrays
 
 Array = np.ndarray[Any, Any]
@@ -54,10 +55,8 @@ class BonusVectorEnv(VectorWrapper):
         """
         self.mode = autoreset_mode(envs)
         super().__init__(envs)
-        check_option("beta", beta, (float,))
-        check_option("ext", ext, (float,))
-        check_option("update_every", update_every, (int,))
-        require(update_every >= 1, "update_every", update_every, "at least 1")
+        check_adding(beta, ext)
+        check_every("update_every", update_every)
         self.beta = beta
         self.ext = ext
         self.update_every = update_every

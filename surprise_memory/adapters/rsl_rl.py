@@ -25,7 +25,7 @@ from surprise_memory.errors import UserError, check_options, choose, how_to_inst
 try:
     from rsl_rl.algorithms import PPO
 except ImportError as error:
-    raise ImportError(f"rsl_rl is not installed: {how_to_install('rsl_rl')}.") from error
+    raise ImportError(f"rsl_rl is not installed: {how_to_install('rsl-rl')}.") from error
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from surprise_memory.bonus import Bonus, BonusConfig
+from surprise_memory.bonus.adding import check_adding, check_every
 from surprise_memory.bonus.files import load_bonus, save_bonus
 from surprise_memory.bonus.methods import DEFAULT_METHOD
-from surprise_memory.errors import UserError, check_option, how_to_install, require
+from surprise_memory.errors import UserError, how_to_install
 from surprise_memory.observations import stack, to_arrays
 
 try:
@@ -63,10 +64,8 @@ class SurpriseVecEnv(VecEnvWrapper):
                 f"{type(venv).__name__}: make one with make_vec_env."
             )
         super().__init__(venv)
-        check_option("beta", beta, (float,))
-        check_option("ext", ext, (float,))
-        check_option("every", every, (int,))
-        require(every >= 1, "every", every, "at least 1")
+        check_adding(beta, ext)
+        check_every("every", every)
         refuse_inside(venv)
         self.beta = beta
         self.ext = ext

@@ -17,6 +17,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from surprise_memory.bonus import Bonus, BonusConfig
+from surprise_memory.bonus.adding import check_adding
 from surprise_memory.bonus.files import load_bonus, save_bonus
 from surprise_memory.bonus.methods import DEFAULT_METHOD
 from surprise_memory.errors import UserError, check_option, how_to_install
@@ -57,8 +58,7 @@ class SurpriseModule(TensorDictModuleBase):  # type: ignore[misc]  # it has no t
         The bonus computes on `device`. `key` is the observation that it looks at.
         """
         super().__init__()
-        check_option("beta", beta, (float,))
-        check_option("ext", ext, (float,))
+        check_adding(beta, ext)
         check_option("add", add, (bool,))
         self.beta = beta
         self.ext = ext

@@ -1,8 +1,10 @@
 """Proximal policy optimisation with two value heads, for task and bonus (Burda et al., 2018)."""
 
 import copy
+import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
@@ -15,6 +17,8 @@ from surprise_memory.nn.devices import built_on_host, double, pick_device, shuff
 from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, set_precision
 from surprise_memory.nn.returns import gae
 from surprise_memory.types import Chunk
+
+WIDEST_ACTION = 20.0  # of a Box, from bound to bound; draws of N(0, 1) see less than a third of it
 
 
 class Policy(nn.Module):
@@ -35,6 +39,7 @@ class Policy(nn.Module):
         elif isinstance(action_space, spaces.Box) and len(action_space.shape) == 1:
             outputs = action_space.shape[0]
             self.log_std = nn.Parameter(torch.zeros(outputs, device="cpu"))
+            warn_of_bounds(action_space)
         else:
             raise UserError(
                 "PPO acts in Discrete and one-dimensional Box spaces, this environment has "
@@ -216,6 +221,20 @@ class PPO(Agent):
         # A copy, because torch would share the moments.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.set_state(state["rng"])
+
+
+def warn_of_bounds(space: spaces.Box) -> None:
+    """Name an action that a policy that begins as N(0, 1) hardly explores: it is not rescaled."""
+    low, high = space.low.astype(float), space.high.astype(float)
+    width = high - low
+    odd = (low >= 1) | (high <= -1) | ((width > WIDEST_ACTION) & np.isfinite(width))
+    if odd.any():
+        i = int(odd.argmax())
+        warnings.warn(
+            f"Action {i} goes from {low[i]:g} to {high[i]:g}, and PPO begins to draw it from "
+            "N(0, 1): wrap the environment in gymnasium.wrappers.RescaleAction(env, -1, 1).",
+            stacklevel=2,
+        )
 
 
 def minibatches(columns: dict[str, Tensor], rows: Tensor, number: int) -> list[dict[str, Tensor]]:

@@ -92,9 +92,12 @@ class Bonus(RolloutTrainer):
                 "Bonus.update() was called before any Bonus.step(): there is nothing to learn from."
             )
         warmup = bool(self.updates == 0)
+        paid = bool(self.scaler.settled)  # otherwise `step` has paid nothing
         chunk = self.steps.chunk()
         _, report, carry = super().train_on(chunk, self.steps.initial_carry, warmup)
         self.steps.next_rollout(carry)
+        if not paid and "intrinsic/reward_norm" in report:
+            report["intrinsic/reward_norm"] = 0.0
         return report
 
     def train_on(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Paid:

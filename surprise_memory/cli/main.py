@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module, resources
 
 from surprise_memory import __version__
-from surprise_memory.errors import UserError, choose
+from surprise_memory.errors import UserError, choose, how_to_install
 from surprise_memory.training.launched import launched
 
 PROGRAM = "surprise-memory"
@@ -29,6 +29,7 @@ COMMANDS = {  # by name: their modules in this package
     "reproduce": "paper",
     "report": "paper",
 }
+NEEDED = ("tyro", "rich")  # by every command; the extra `cli` brings them
 PARSE_THEMSELVES = ("train", "doctor")  # all options of a run
 
 
@@ -111,6 +112,8 @@ def explain(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror or error}{where}."
+    if isinstance(error, ModuleNotFoundError) and error.name in NEEDED:
+        return f"{error.name} is not installed: {how_to_install('cli')}."
     # torch has no error of its own for this
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"Not enough memory: choose fewer environments or smaller sizes. {error}"

@@ -42,8 +42,7 @@ def mnir_command(
     check_episode_seed(seed)
     found: dict[str, list[dict[str, float]]] = {}
     loaded = [load(run, trust) for run in runs]
-    worlds = sorted({config.env for config, _ in loaded})
-    require(len(worlds) == 1, "runs", worlds, "on one environment")
+    world = episode.same_world([config for config, _ in loaded])
     for config, where in loaded:
         agent, bonus = episode.trained(config, where, seed)
         if bonus is None:
@@ -59,7 +58,7 @@ def mnir_command(
         table.add_row(method, *(f"{row[kind]:.2f}" if kind in row else "" for kind in kinds))
     rich_console().print(table)
     write_json(out.with_suffix(".json"), found)
-    bars.draw_event_bars(found, out, worlds[0])
+    bars.draw_event_bars(found, out, world)
     print(out)
 
 
@@ -95,7 +94,7 @@ def inspect_command(
     played, answers = inspector.inspect_runs(loaded, seed, steps, random)
     inspector.write_page(played, answers, path)
     size = path.stat().st_size / 1e6
-    print(f"{path}: {played.recording.steps} steps, {size:.1f} MB")
+    print(f"{path}: {played.recording.steps} steps, {size:.2f} MB")
 
 
 def figures_command(

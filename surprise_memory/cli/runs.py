@@ -26,11 +26,12 @@ def say_eval(path: Path) -> None:
     rich_console().print(f"Return over {result['episodes']} episodes{cut}: {value}  ({path})")
 
 
-def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
+def load(path: Path, trust: bool = False, named: str = "") -> tuple[RunConfig, RunDir]:
     """A finished or running run, by its directory.
 
-    Unless it is trusted, it may not name a Python module: the directory may be someone else's. It
-    is put on the CPU: it may have been trained on a device that is not here.
+    Unless it is trusted, it may not name a Python module, but that of an id that the user has
+    `named`: the directory may be someone else's. It is put on the CPU: it may have been trained on
+    a device that is not here.
     """
     out = RunDir(path)
     if not out.exists:
@@ -39,7 +40,7 @@ def load(path: Path, trust: bool = False) -> tuple[RunConfig, RunDir]:
         )
     config = from_dict(run_type(), read_json(out.config))
     module = module_of(config.env)
-    if module is not None and not trust:
+    if module not in (None, module_of(named)) and not trust:
         raise UserError(
             f"{out.config} names the environment '{config.env}', which imports the Python module "
             f"'{module}': add --trust if you know that run."
@@ -154,9 +155,9 @@ def play_command(
     check_episode_seed(seed)
     agent = None
     bonus = None
-    path = Path(env.replace("/", "-") + ".mp4")
+    path = Path(env.replace("/", "-").replace(":", "-") + ".mp4")
     if run is not None:
-        config, where = load(run, trust)
+        config, where = load(run, trust, named=env)
         episode.check_fits(env, config)
         agent, bonus = episode.trained(config, where, seed)
         path = where.path / "play.mp4"

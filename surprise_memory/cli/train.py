@@ -64,9 +64,11 @@ def train_here(argv: list[str]) -> None:
     """Train, or do this process's share of it."""
     run, place = parse_run(argv, "train", f"{train_command.__doc__} {MANY}", Place())
     run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
+    path = place.run_dir or run.default_dir
+    if place.resume and ranks.first():  # forgotten options are to be named before their plan is
+        RunDir(path).refuse_another(dataclasses.asdict(run), place.resume)
     check_plan(run)  # before there is a directory
     check_processes(run)
-    path = place.run_dir or run.default_dir
     if not ranks.first():
         train(run, NoRunDir(path))
         return
@@ -121,5 +123,9 @@ def doctor_command(argv: list[str]) -> None:
     doctor.print_diagnosis(diagnosis, console)
     write_json(how.out / "doctor.json", dataclasses.asdict(diagnosis), allow_nan=False)
     picture = how.out / "doctor.png"
-    doctor.plot_diagnosis(diagnosis, picture)
+    try:
+        doctor.plot_diagnosis(diagnosis, picture)
+    except UserError as error:  # without the extra `report`; the numbers are there
+        print(f"There is no picture: {error}", file=sys.stderr)
+        return
     console.print(f"Picture: {picture}")

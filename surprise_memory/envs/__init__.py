@@ -55,7 +55,10 @@ def make_vec(
         if family.owns(env_id):
             return family.make(env_id, num_envs, seed, threads, render)
     sentence = unknown(env_id, list_envs(), "environment")
-    raise UserError(f"{sentence} `surprise-memory envs` lists them all.")
+    raise UserError(
+        f"{sentence} `surprise-memory envs` lists them all. One of your own is module:ID, where "
+        "importing the module registers it."
+    )
 
 
 def list_envs() -> list[str]:

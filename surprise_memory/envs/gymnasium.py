@@ -53,6 +53,13 @@ class Gymnasium(VecEnv):
             sentence = f"Gymnasium cannot make '{env_id}': {reason}."
             if render and "render_mode" in reason:
                 sentence = f"{env_id} cannot be drawn: it takes no render_mode."
+            module = env_id.partition(":")[0]
+            cause = error.__cause__  # Gymnasium's own error has no name of it
+            if isinstance(cause, ModuleNotFoundError) and module.startswith(cause.name or ":"):
+                sentence = (
+                    f"There is no Python module '{module}' for '{env_id}': install it, or put its "
+                    "folder on PYTHONPATH, such as PYTHONPATH=. for the current one."
+                )
             raise UserError(sentence) from error
         self.num_envs = num_envs
         self.seed = seed

@@ -72,6 +72,7 @@ class NoisyTV(VecEnv):
         self.tv_action = actions - 1
         self.rng = np.random.default_rng(seed)
         self.channels_rng = self.rng
+        self.static_rng = np.random.default_rng([seed, 1])  # drawing must not move the noise
         self.options = options
         self.left: Array = np.zeros(env.num_envs, int)  # steps that the TV stays on
         self.watched: Array = np.zeros(env.num_envs, bool)
@@ -136,7 +137,7 @@ class NoisyTV(VecEnv):
         """The first environment, or static while the agent watches."""
         picture = self.env.render()
         if self.watched[0]:
-            picture = np.random.default_rng().integers(0, 256, picture.shape, np.uint8)
+            picture = self.static_rng.integers(0, 256, picture.shape, np.uint8)
         return picture
 
     def place(self) -> Place | None:

@@ -4,6 +4,7 @@ All statistics are float64 and part of the state_dict. Only `update` moves them.
 host where a device has no float64.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ LEAST_SPREAD = 0.1  # of the intrinsic return, in its mean: what hardly varies i
 FALLING = 0.85  # of the level before a rollout: below this, surprises have not settled
 MOST = 10.0  # paid for one step; a usual return is about 1
 FAR = 1000.0  # from zero: beyond bytes, where the prior and float32 would spoil the whitening
+LEAST_STD = 1e-4  # of an observation's feature: what varies by less counts as constant
 PRIOR = 1e-4  # observations that the prior, mean 0 and variance 1, counts as; as in the RND code
 
 
@@ -96,6 +98,8 @@ class ObsWhitener(nn.Module):
 
     A feature whose first values lie far from zero starts from them instead of from the prior: at an
     offset of 1e7 the prior would add 1e14 to a sum of squares, and hide a spread of 1 for ever.
+
+    What varies by less than LEAST_STD is not blown up: mostly it is rounding. It is named once.
     """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
@@ -108,7 +112,7 @@ class ObsWhitener(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """(..., *shape) to float32 of the same shape."""
         mean = self.moments.mean
-        std = (self.moments.var + 1e-8).sqrt().float().to(obs.device)
+        std = (self.moments.var + LEAST_STD**2).sqrt().float().to(obs.device)
         if self.is_far:
             centred = (double(obs) - mean).float().to(obs.device)  # float32 would round it away
         else:
@@ -120,6 +124,7 @@ class ObsWhitener(nn.Module):
         seen = ranks.moments(double(obs))
         if self.moments.count == PRIOR and seen.size:
             self._start_far(seen)
+            warn_of_small(seen)
         self.moments.merge(seen)
         note_far(self)
 
@@ -129,6 +134,21 @@ class ObsWhitener(nn.Module):
         far = first.mean.abs() > FAR
         self.moments.mean[far] = first.mean[far]
         self.moments.var[far] = first.var[far]
+
+
+def warn_of_small(first: ranks.Moments) -> None:
+    """Name a feature that varies, but too little to be seen; not in images, whose pixels may."""
+    std = first.var.sqrt()
+    varies = std > 1e-12 * first.mean.abs()  # beyond what float64 makes of a constant
+    small = (varies & (std < LEAST_STD)).nonzero()
+    if std.dim() == 1 and len(small):
+        feature = int(small[0])
+        warnings.warn(
+            f"Feature {feature} of the observations varies by {float(std[feature]):.1g} only: a "
+            f"bonus takes what varies by less than {LEAST_STD:g} for constant. Multiply it if it "
+            "matters.",
+            stacklevel=2,
+        )
 
 
 def note_far(whitener: Any, _: Any = None) -> None:

@@ -65,6 +65,14 @@ def picture(env: VecEnv, env_id: str) -> Array:
     return image
 
 
+def same_world(configs: list[RunConfig]) -> str:
+    """The environment that all runs were trained on; refuse runs on several."""
+    worlds = sorted({config.env for config in configs})
+    if len(worlds) > 1:
+        raise UserError(f"The runs are on {' and '.join(worlds)}: name runs on one environment.")
+    return worlds[0]
+
+
 def check_fits(env_id: str, config: RunConfig) -> None:
     """Refuse to let a run's agent play an environment that it cannot see or act in."""
     if not fits(env_id, config):
@@ -87,8 +95,11 @@ def fits(env_id: str, config: RunConfig) -> bool:
 
 
 def join(chunks: list[Chunk]) -> Chunk:
-    """Chunks that follow each other in time as one, without their extras."""
+    """Chunks that follow each other in time as one."""
     columns = {}
     for name in chunks[0].columns():
         columns[name] = torch.cat([chunk.columns()[name] for chunk in chunks])
-    return Chunk(**columns, extras={})
+    extras = {}
+    for name in chunks[0].extras:
+        extras[name] = torch.cat([chunk.extras[name] for chunk in chunks])
+    return Chunk(**columns, extras=extras)

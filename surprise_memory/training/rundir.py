@@ -56,7 +56,7 @@ class RunDir:
 
     def open(self, config: dict[str, Any], resume: bool) -> None:
         """Begin a run here or continue the one that is here; refuse to touch another."""
-        self._refuse_another(config, resume)
+        self.refuse_another(config, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 (held as long as the run)
@@ -77,7 +77,8 @@ class RunDir:
         write_json(self.config, config)
         write_atomically(self.path / "versions.txt", lambda f: f.write(versions().encode()))
 
-    def _refuse_another(self, config: dict[str, Any], resume: bool) -> None:
+    def refuse_another(self, config: dict[str, Any], resume: bool) -> None:
+        """Refuse to begin where something is, or to continue what is not this run."""
         if not self.exists:
             self._refuse_other_files(resume)
             return
@@ -97,8 +98,8 @@ class RunDir:
             names = ", ".join(list(changed)[:5])
             values = ", ".join(list(changed.values())[:5])
             raise UserError(
-                f"{self.path} holds another run: {names} differ (it has {values}). "
-                "Use its settings or choose another --run-dir."
+                f"{self.path} holds another run: {names} differ (it has {values}). Repeat the "
+                "options that it was begun with, or choose another --run-dir."
             )
 
     def _refuse_other_files(self, resume: bool) -> None:
