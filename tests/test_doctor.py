@@ -281,6 +281,13 @@ def test_the_doctor_and_a_running_run_call_the_same_memories_idle(corr):
     assert progress.warned == idle == (corr > IDLE_CORRELATION)
 
 
+def test_noise_that_buys_in_some_seeds_is_reported_as_such():
+    """A mean of 1.2 may be one seed in which noise pays 3 times as much as anything else."""
+    prices = {"norm": Estimate(0.1, 0.0, [0.1] * 3), "novelty": Estimate(1.2, 3.1, [0.2, 0.4, 3.0])}
+    said = " ".join(verdict(table() | {"price_noise": prices}))
+    assert "Noise can buy this bonus in 1 of 3 seeds: a step of noise pays 1.2 times" in said
+
+
 def test_seeds_that_disagree_are_reported_as_such():
     row = {
         "rarity": {

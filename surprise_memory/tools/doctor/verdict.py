@@ -126,8 +126,13 @@ def bought(measures: Measures, paid: str, noise_step: str) -> str:
     prices = f"{noise_step} pays {noise:.2g} times a usual step"
     if first is not None and repeat is not None:
         prices += f", a first sight {first:.2g} times, a repeat {repeat:.2g} times"
-    if noise > BUYS:
-        return f"Noise can buy this bonus: {prices}. Take --method {DEFAULT_METHOD}."
+    seeds = [price for price in measures["price_noise"][paid].seeds if price is not None]
+    buys = sum(price > BUYS for price in seeds)
+    cure = f"Take --method {DEFAULT_METHOD}."
+    if buys == len(seeds):
+        return f"Noise can buy this bonus: {prices}. {cure}"
+    if buys:
+        return f"Noise can buy this bonus in {buys} of {len(seeds)} seeds: {prices}. {cure}"
     if noise > HARMLESS:
         return f"Noise is not worth more than anything else here: {prices}."
     return f"Noise cannot buy this bonus: {prices}."
