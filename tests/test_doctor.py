@@ -272,13 +272,23 @@ def test_the_verdict_says(numbers, says):
 
 
 @pytest.mark.parametrize("corr", [0.97, 0.985, 0.995])
-def test_the_doctor_and_a_running_run_call_the_same_memories_idle(corr):
+def test_the_doctor_and_a_running_run_call_the_same_memories_idle(corr, capsys):
     progress = Progress("rnd+sm", 1000)
     row = {"step": 1, "charts/SPS": 1, "intrinsic/recall_ratio": 0.5}
     for _ in range(50):
         progress(row | {"intrinsic/novelty_norm_corr": corr})
     idle = "memory is idle" in " ".join(verdict(table(corr=corr)))
-    assert progress.warned == idle == (corr > IDLE_CORRELATION)
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("memory is idle" in said) == idle == (corr > IDLE_CORRELATION)
+
+
+@pytest.mark.parametrize(("gates", "told"), [([0.7] * 120, 1), ([0.95] * 120, 0), ([0.7] * 49, 0)])
+def test_a_run_says_once_that_much_moves_by_chance(capsys, gates, told):
+    progress = Progress("rnd+sm+recognise+gate", 1000)
+    for gate in gates:
+        progress({"step": 1, "charts/SPS": 1, "intrinsic/gate": gate})
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("moves by chance: the gate is closed on 30%") == told
 
 
 def test_noise_that_buys_in_some_seeds_is_reported_as_such():

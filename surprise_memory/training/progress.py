@@ -9,7 +9,8 @@ from typing import Any
 from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.errors import need
 
-PATIENCE = 50  # rollouts with an idle memory before a warning
+PATIENCE = 50  # rollouts in a row that give cause for a warning
+CLOSED = 0.9  # mean of the gate; it was above 0.97 on every task where nothing moves by chance
 SILENCE = 15  # seconds between two plain lines
 
 
@@ -52,6 +53,32 @@ def line(row: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def idle_memory(row: dict[str, Any]) -> str | None:
+    """What to say if the memory changes nothing."""
+    corr = row.get("intrinsic/novelty_norm_corr", 0.0)
+    if "intrinsic/recall_ratio" not in row or corr <= IDLE_CORRELATION:
+        return None
+    return (
+        f"The memory is idle: novelty is {corr:.3f} correlated with the surprise norm. Give it a "
+        "wider W (--bonus.memory.w-hidden) or a higher learning rate (--bonus.memory-lr); see "
+        "docs/methods.md."
+    )
+
+
+def moves_by_chance(row: dict[str, Any]) -> str | None:
+    """What to say if remembering would not help with much of what is seen."""
+    gate = row.get("intrinsic/gate", 1.0)
+    if gate >= CLOSED:
+        return None
+    return (
+        f"Much here moves by chance: the gate is closed on {1 - gate:.0%} of the steps. If the "
+        "return stays low, try --method rnd+sm+recognise+expect; see docs/noise.md."
+    )
+
+
+WARNINGS = (idle_memory, moves_by_chance)
+
+
 class Progress:
     """Use it as a context and call it with every row of metrics."""
 
@@ -71,8 +98,7 @@ class Progress:
         )
         self.task = self.bar.add_task(name, total=steps, line="warming up")
         self.spoke = time.monotonic()
-        self.idle_rollouts = 0  # in a row
-        self.warned = False
+        self.cause = dict.fromkeys(WARNINGS, 0)  # rollouts in a row
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -97,17 +123,14 @@ class Progress:
         print(f"{self.name}  {done}  {line(row)}  {minutes:.0f} min left", flush=True)
 
     def _warn(self, row: dict[str, Any]) -> None:
-        """Warn once, when the memory has changed nothing for fifty rollouts."""
-        corr = row.get("intrinsic/novelty_norm_corr", 0.0)
-        recalls = "intrinsic/recall_ratio" in row
-        if not (recalls and corr > IDLE_CORRELATION):
-            self.idle_rollouts = 0
-            return
-        self.idle_rollouts += 1
-        if self.idle_rollouts >= PATIENCE and not self.warned:
-            self.warned = True
-            self.console.print(
-                f"[yellow]The memory is idle: novelty is {corr:.3f} correlated with the surprise "
-                "norm. Give it a wider W (--bonus.memory.w-hidden) or a higher learning rate "
-                "(--bonus.memory-lr); see docs/methods.md.[/]"
-            )
+        """Say each warning once, when there has been cause for it for fifty rollouts."""
+        for warning in WARNINGS:
+            sentence = warning(row)
+            if self.cause[warning] >= PATIENCE:
+                continue
+            if sentence is None:
+                self.cause[warning] = 0
+                continue
+            self.cause[warning] += 1
+            if self.cause[warning] == PATIENCE:
+                self.console.print(f"[yellow]{sentence}[/]")
