@@ -432,35 +432,39 @@ def test_mnir_is_measured_of_the_trained_bonus_and_drawn(tmp_path, monkeypatch):
 
 def finished(root):
     found = {}
-    for done in root.glob("table-1/*/DONE"):
+    for done in root.glob("*/*/DONE"):
         found[done.parent.name] = (done.parent / "eval.json").stat().st_mtime_ns
     return found
 
 
-def test_table_1_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path):
+@pytest.mark.parametrize(
+    ("grid", "kill_at", "size"),
+    [("ablation-memory", 2, 5), pytest.param("table-1", 6, 27, marks=pytest.mark.slow)],
+)
+def test_a_smoke_killed_half_way_continues_and_is_reported_whole(tmp_path, grid, kill_at, size):
     """The command of the documentation; the second call makes only what is missing."""
-    command = "-m surprise_memory reproduce table-1 --budget smoke --dir"
+    command = f"-m surprise_memory reproduce {grid} --budget smoke --dir"
     words = [sys.executable, *command.split(), str(tmp_path)]
     parent = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    while len(finished(tmp_path)) < 6:
+    while len(finished(tmp_path)) < kill_at:
         assert parent.poll() is None
         time.sleep(0.1)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     time.sleep(2)  # its children are told, save and end
     first = finished(tmp_path)
-    assert 6 <= len(first) < 27
+    assert kill_at <= len(first) < size
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-    assert len(finished(tmp_path)) == 27 and first.items() <= finished(tmp_path).items()
+    assert len(finished(tmp_path)) == size and first.items() <= finished(tmp_path).items()
     assert main(["report", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert MISSING not in text and "27 of 27 cells filled" in text
+    assert MISSING not in text and f"{size} of {size} cells filled" in text
     published = [
         f"{mean:.1f} ± {std:g}"
-        for (_, name), (mean, std) in GRIDS["table-1"].published.items()
+        for (_, name), (mean, std) in GRIDS[grid].published.items()
         if name == "rnd+sm"
     ]
-    assert len(published) == 3 and all(text.count(score) == 1 for score in published)
+    assert published and all(text.count(score) == 1 for score in published)
     look_at(tmp_path / "report.html", tmp_path)
 
 
@@ -487,7 +491,7 @@ def look_at(page, folder):
 
     seen = imageio.v3.imread(shot)[..., :3].astype(int)
     ink = (np.abs(seen - 255).sum(2) > 60).mean(1)  # share of each line that is not white
-    assert (ink > 0.01).sum() > 700
+    assert (ink > 0.01).sum() > 400
     colourful = (seen.max(2) - seen.min(2) > 60).any(1)  # curves
     assert colourful.sum() > 60
 
