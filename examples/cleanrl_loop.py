@@ -68,7 +68,8 @@ def main(args: argparse.Namespace) -> list[float]:
     width = envs.single_observation_space.shape[0]
     agent = Agent(width, envs.single_action_space.n)
     optimiser = torch.optim.Adam(agent.parameters(), lr=1e-3, eps=1e-5)
-    bonus = Bonus("rnd+sm+recognise+gate", (width,), num_envs=B, seed=args.seed)  # BONUS 2
+    method, actions = "rnd+sm+trust+recognise", envs.single_action_space
+    bonus = Bonus(method, (width,), B, seed=args.seed, action_space=actions)  # BONUS 2
 
     obs_buf, act_buf = torch.zeros(T, B, width), torch.zeros(T, B, dtype=torch.long)
     logp_buf, rew_buf, done_buf, val_buf = (torch.zeros(T, B) for _ in range(4))

@@ -27,7 +27,7 @@ torch.manual_seed(0)
 options = {"autoreset_mode": AutoresetMode.SAME_STEP}
 envs = gym.make_vec(args.env_id, B, vectorization_mode="sync", vector_kwargs=options)
 task = RecordEpisodeStatistics(envs, buffer_length=50)  # inside: it sees the task's reward alone
-envs = BonusVectorEnv(task, "rnd+sm+recognise+gate", beta=args.beta)  # BONUS
+envs = BonusVectorEnv(task, "rnd+sm+trust+recognise", beta=args.beta)  # BONUS
 
 k, n = envs.single_observation_space.shape[0], envs.single_action_space.n
 actor = nn.Sequential(nn.Linear(k, 64), nn.Tanh(), nn.Linear(64, n))

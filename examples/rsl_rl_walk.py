@@ -52,7 +52,7 @@ config = {
     "critic": network,
     "algorithm": {
         "class_name": "surprise_memory.adapters.rsl_rl:SurprisePPO",
-        "surprise": {"method": "rnd+sm+recognise+gate", "beta": args.beta},
+        "surprise": {"method": "rnd+sm+trust+recognise", "beta": args.beta},
     },
 }
 runner = OnPolicyRunner(Field(), config)

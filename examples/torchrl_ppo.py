@@ -40,7 +40,7 @@ critic = ValueOperator(value, in_keys=["observation"])
 loss = ClipPPOLoss(policy, critic)
 gae = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
 optimiser = torch.optim.Adam(loss.parameters(), lr=1e-3)
-surprise = SurpriseModule(env, "rnd+sm+recognise+gate", beta=args.beta)  # BONUS 1
+surprise = SurpriseModule(env, "rnd+sm+trust+recognise", beta=args.beta)  # BONUS 1
 
 collector = Collector(env, policy, frames_per_batch=B * T, total_frames=args.steps)
 for i, batch in enumerate(collector):

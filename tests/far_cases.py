@@ -107,7 +107,7 @@ def methods():
         found += [f"{name}+{memory}".rstrip("+") for memory in memories]
         best = f"{name}+sm" if entry.takes_memory else name
         for stage in STAGES:
-            asks = stage in ("gain", "gate") and not entry.takes_memory
+            asks = stage in ("gain", "gate", "trust") and not entry.takes_memory
             if stage not in entry.stages and not asks:
                 found.append(f"{best}+{stage}")
     return found
@@ -118,7 +118,7 @@ def test_vectors(method):
     same(method, VECTOR, DISCRETE)
 
 
-@pytest.mark.parametrize("method", [*SURPRISES, "rnd+sm", "rnd+sm+expect+recognise+gate"])
+@pytest.mark.parametrize("method", [*SURPRISES, "rnd+sm", "rnd+sm+expect+gate+trust+recognise"])
 def test_images(method):
     same(method, IMAGE, DISCRETE, 2)
 
@@ -128,7 +128,7 @@ def test_box_actions(method):
     same(method, VECTOR, BOX, 2)
 
 
-@pytest.mark.parametrize("method", ["rnd+sm", "rnd+counts", "ngu+sm", "rnd+sm+recognise+gate"])
+@pytest.mark.parametrize("method", ["rnd+sm", "rnd+counts", "ngu+sm", "rnd+sm+trust+recognise"])
 def test_a_device_without_float64(method, lacks_float64):
     same(method, VECTOR, DISCRETE)
 
@@ -204,7 +204,8 @@ def test_a_saved_file_knows_no_device(tmp_path):
 # longest episode, the filled part of the reservoir, which successors are not the next row's.
 STEP_READS = {
     "rnd": 1, "rnd+sm": 1, "rnd+counts": 1, "icm+sm": 1, "ae+w": 1, "disagreement": 1,
-    "rnd+sm+expect": 1, "rnd+sm+gate": 1, "ngu": 2, "ngu+sm": 2, "rnd+sm+recognise": 2, "lwm+sm": 3,
+    "rnd+sm+expect": 1, "rnd+sm+gate": 1, "rnd+sm+trust": 1, "ngu": 2, "ngu+sm": 2,
+    "rnd+sm+recognise": 2, "lwm+sm": 3,
 }  # fmt: skip
 INPUTS = 4  # that are checked where they are: obs, next_obs, done, and actions or valid
 

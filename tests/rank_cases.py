@@ -32,7 +32,7 @@ from surprise_memory.training.rundir import NoRunDir, RunDir
 T, MINE, NUMBER = 12, (3, 2), 2  # steps, environments of each rank, minibatches
 B = sum(MINE)
 ACTIONS = Discrete(3)
-METHODS = ("rnd+sm+recognise+gate", "ngu", "icm+m+expect", "rnd+counts")
+METHODS = ("rnd+sm+trust+recognise", "ngu", "icm+m+expect", "rnd+counts")
 SMALL = BonusConfig(
     rnd=RNDConfig(n=16, hidden=32),
     memory=MemoryConfig(slots=8, width=4),

@@ -138,7 +138,7 @@ def test_the_rewards_that_ppo_learns_from_have_the_bonus_of_the_true_successors(
 
 def test_by_its_class_alone_it_is_the_default_method_and_what_it_tells_is_logged(tmp_path):
     runner = make(log_dir=str(tmp_path))
-    assert runner.alg.bonus.method == "rnd+sm+recognise+gate"
+    assert runner.alg.bonus.method == "rnd+sm+trust+recognise"
     assert isinstance(runner.alg, SurprisePPO)
     logged = {}
     add = runner.logger.log

@@ -160,7 +160,7 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened(tmp_path):
         expected = whole(batch.clone())
         assert torch.equal(second(batch.clone())[INTRINSIC], expected[INTRINSIC])
     assert equal(whole.state_dict(), second.state_dict())
-    with pytest.raises(UserError, match=r"holds the bonus 'rnd\+sm\+recognise\+gate'"):
+    with pytest.raises(UserError, match=r"holds the bonus 'rnd\+sm\+trust\+recognise'"):
         SurpriseModule(env, "rnd", config=SMALL).load(tmp_path / "bonus.pt")
 
 

@@ -348,7 +348,7 @@ def test_peers_take_turns_with_ours_and_are_compared_with_what_does_the_same():
     console = pytest.importorskip("rich.console").Console(record=True, width=200)
     result = bench.bench_peers(PRESETS["debug"](TOY), rollouts=1)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
-    names = ["none", "rnd", "rnd+sm", "rnd+sm+recognise+gate", "plain loop", "plain loop with RND"]
+    names = ["none", "rnd", "rnd+sm", "rnd+sm+trust+recognise", "plain loop", "plain loop with RND"]
     assert [name for name in result["peers"] if name != peers.SB3] == names
     assert (peers.SB3 in result["peers"]) == (peers.SB3 not in result["missing"])
     for name in ("none", "rnd", "rnd+sm"):

@@ -235,6 +235,7 @@ def test_the_readmes_five_lines_run():
     assert len(lines) == 5
     names = a_step(num_envs=4, width=3)
     names |= {"obs_shape": (3,), "num_envs": 4, "beta": 0.1, "reward": torch.ones(4)}
+    names["action_space"] = gym.spaces.Discrete(2)
     exec(code, names)
     assert names["reward"].shape == (4,)
     assert names["bonus"].updates == 1

@@ -282,13 +282,14 @@ def test_the_doctor_and_a_running_run_call_the_same_memories_idle(corr, capsys):
     assert ("memory is idle" in said) == idle == (corr > IDLE_CORRELATION)
 
 
-@pytest.mark.parametrize(("gates", "told"), [([0.7] * 120, 1), ([0.95] * 120, 0), ([0.7] * 49, 0)])
-def test_a_run_says_once_that_much_moves_by_chance(capsys, gates, told):
-    progress = Progress("rnd+sm+recognise+gate", 1000)
-    for gate in gates:
-        progress({"step": 1, "charts/SPS": 1, "intrinsic/gate": gate})
+@pytest.mark.parametrize(("trusts", "told"), [([0.0] * 120, 1), ([0.1] * 120, 0), ([0.0] * 49, 0)])
+def test_a_run_says_once_that_much_moves_by_chance(capsys, trusts, told):
+    progress = Progress("rnd+sm+trust+recognise", 1000)
+    for trust in trusts:
+        row = {"step": 1, "charts/SPS": 1, "intrinsic/trust": trust, "intrinsic/gain": -0.12}
+        progress(row)
     said = " ".join(capsys.readouterr().out.split())
-    assert said.count("moves by chance: the gate is closed on 30%") == told
+    assert said.count("move by chance: remembering saves -12% of the novelty") == told
 
 
 def test_noise_that_buys_in_some_seeds_is_reported_as_such():

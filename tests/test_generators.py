@@ -594,9 +594,41 @@ def test_inverse_losses_by_hand():
     assert Actions(spaces.Box(-1, 1, (2,))).inverse_loss(guess, told).item() == 3
 
 
+def test_multidiscrete_actions_are_one_hot_on_each_axis():
+    actions = Actions(spaces.MultiDiscrete([2, 3], start=[0, 5]))
+    assert (actions.width, actions.shape) == (5, (2,))
+    assert actions.encode(torch.tensor([[1, 5], [0, 7]])).tolist() == [
+        [0, 1, 1, 0, 0],
+        [1, 0, 0, 0, 1],
+    ]
+
+
+def test_inverse_loss_of_multidiscrete_actions_is_the_sum_over_axes_by_hand():
+    """log(1 + 3) - log 3 and log(1 + 1 + 2) - log 2; the second of two rows weighs nothing."""
+    actions = Actions(spaces.MultiDiscrete([2, 3]))
+    guess = torch.log(torch.tensor([[1.0, 3.0, 1.0, 1.0, 2.0], [1.0, 1.0, 1.0, 1.0, 1.0]]))
+    told = actions.encode(torch.tensor([[1, 2], [0, 0]]))
+    found = actions.inverse_loss(guess, told, torch.tensor([1.0, 0.0])).item()
+    assert found == pytest.approx((np.log(4 / 3) + np.log(2)) / 2)
+    plain = actions.inverse_loss(guess, told).item()
+    assert plain == pytest.approx((np.log(4 / 3) + np.log(2) + np.log(2) + np.log(3)) / 2)
+
+
+@pytest.mark.parametrize("method", ["icm", "ngu", "disagreement", "rnd+sm+trust+recognise"])
+def test_multidiscrete_actions_are_paid_learnt_from_and_checked(method):
+    bonus = Bonus(method, (OBS,), B, action_space=spaces.MultiDiscrete([2, 3]))
+    obs = torch.randn(B, OBS)
+    done = torch.zeros(B, dtype=torch.bool)
+    action = torch.tensor([[1, 2]] * B)
+    assert bonus.step(obs, action, obs + 1, done).shape == (B,)
+    assert "intrinsic/novelty" in bonus.update()
+    with pytest.raises(UserError, match="a whole number from 0 to 2"):
+        bonus.step(obs, torch.tensor([[1, 3]] * B), obs + 1, done)
+
+
 UNKNOWN = {
     "missing": None,
-    "multidiscrete": spaces.MultiDiscrete([2, 3]),
+    "table of choices": spaces.MultiDiscrete([[2, 3], [2, 3]]),
     "multibinary": spaces.MultiBinary(3),
     "matrix": spaces.Box(-1, 1, (2, 2)),
 }
@@ -605,7 +637,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("space", UNKNOWN.values(), ids=UNKNOWN)
 @pytest.mark.parametrize("method", ["icm", "ngu", "disagreement"])
 def test_actions_that_cannot_be_modelled_are_refused(method, space):
-    with pytest.raises(UserError, match="This generator models"):
+    with pytest.raises(UserError, match="This method models"):
         Bonus(method, (OBS,), B, action_space=space)
 
 

@@ -69,7 +69,8 @@ def test_what_is_paid_is_the_bonus_of_the_true_successors():
 
 @pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
 def test_algorithms_learn_with_it_and_returns_stay_the_tasks(algorithm):
-    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 2, seed=0), beta=100.0, every=32, config=SMALL)
+    inner = make_vec_env("CartPole-v1", 2, seed=0)
+    env = SurpriseVecEnv(inner, "rnd+sm", beta=100.0, every=32, config=SMALL)
     options = (
         {"n_steps": 64} if algorithm == "PPO" else {"learning_starts": 100, "buffer_size": 1000}
     )
@@ -329,12 +330,10 @@ class TwoLevers(Many):
         super().__init__("two axes")
 
 
-def test_multidiscrete_actions_work_where_the_bonus_does_not_model_actions():
+def test_multidiscrete_actions_work():
     env = SurpriseVecEnv(DummyVecEnv([TwoLevers, TwoLevers]), every=8, config=SMALL)
     model = sb3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0).learn(64)
     assert int(env.bonus.updates) == 4 and model.rollout_buffer.rewards.max() > 0
-    with pytest.raises(UserError, match="models Discrete and one-dimensional Box actions"):
-        SurpriseVecEnv(DummyVecEnv([TwoLevers]), "icm+sm")
 
 
 def test_a_models_logger_hears_what_the_bonus_tells(tmp_path):

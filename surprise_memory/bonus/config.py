@@ -15,7 +15,7 @@ from surprise_memory.errors import (
 from surprise_memory.memory import CountsConfig, MemoryConfig
 from surprise_memory.nn.nets import LOSSES
 from surprise_memory.registry import OPTIONS
-from surprise_memory.stages import ExpectConfig, GateConfig, NGUConfig, RecogniseConfig
+from surprise_memory.stages import ExpectConfig, GateConfig, NGUConfig, RecogniseConfig, TrustConfig
 from surprise_memory.surprise import AEConfig, DisagreementConfig, ICMConfig, LWMConfig, RNDConfig
 
 
@@ -37,6 +37,7 @@ class BonusConfig:
     lwm: LWMConfig = field(default_factory=LWMConfig)
     counts: CountsConfig = field(default_factory=CountsConfig)
     expect: ExpectConfig = field(default_factory=ExpectConfig)
+    trust: TrustConfig = field(default_factory=TrustConfig)
     recognise: RecogniseConfig = field(default_factory=RecogniseConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     obs_norm: str = "whiten"

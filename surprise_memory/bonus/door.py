@@ -187,17 +187,18 @@ def check_reward(raw: Tensor) -> None:
 def check_actions(action: Tensor, actions: Actions, valid: Tensor) -> None:
     """Refuse actions (T, B) or (T, B, A) that are none of the action space."""
     check_shape("action", action, (*valid.shape, *actions.shape))
-    if not actions.discrete:
+    if not actions.choices:
         check_finite("action", action, valid)
         return
-    last = actions.first + actions.width - 1
-    fine = (action >= actions.first) & (action <= last) & (action == action.long())
-    bad = (~fine).nonzero()  # also in rows that never happened: there is no code for others
-    if len(bad):
-        value = action[tuple(bad[0])].item()
-        where = place(bad[0].tolist())
-        allowed = f"a whole number from {actions.first} to {last}"
-        require(False, f"action in {where}", value, allowed)
+    columns = action.reshape(*valid.shape, -1).unbind(-1)
+    for column, (first, count) in zip(columns, actions.choices, strict=True):
+        last = first + count - 1
+        fine = (column >= first) & (column <= last) & (column == column.long())
+        bad = (~fine).nonzero()  # also in rows that never happened: there is no code for others
+        if len(bad):
+            value = column[tuple(bad[0])].item()
+            where = place(bad[0].tolist())
+            require(False, f"action in {where}", value, f"a whole number from {first} to {last}")
 
 
 def check_weight(weight: Any, num: int) -> None:

@@ -8,7 +8,7 @@ from surprise_memory.stages import STAGES
 from surprise_memory.surprise import SURPRISES
 
 PAPERS_METHOD = "rnd+sm"
-DEFAULT_METHOD = "rnd+sm+recognise+gate"  # the same, but noise cannot buy it
+DEFAULT_METHOD = "rnd+sm+trust+recognise"  # the same, but noise cannot buy it
 
 
 class Method(NamedTuple):

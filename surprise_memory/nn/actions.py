@@ -13,7 +13,11 @@ from surprise_memory.nn.nets import weighted_mean
 
 
 class Actions(nn.Module):
-    """An action space as `width` numbers: Discrete one-hot, Box scaled by its bounds to [-1, 1]."""
+    """An action space as `width` numbers: choices one-hot, Box scaled by its bounds to [-1, 1].
+
+    Discrete is one choice, MultiDiscrete one on each axis. `choices` is what each begins at and how
+    many there are; a Box has none.
+    """
 
     low: Tensor
     high: Tensor
@@ -24,16 +28,17 @@ class Actions(nn.Module):
         super().__init__()
         if space is None:
             raise UserError(
-                "This generator models actions: pass an action_space to Bonus, such as "
+                "This method models actions: pass an action_space to Bonus, such as "
                 "envs.single_action_space."
             )
-        self.discrete = isinstance(space, spaces.Discrete)
+        self.choices: list[tuple[int, int]] = []
+        self.shape: tuple[int, ...] = ()  # of one action
         if isinstance(space, spaces.Discrete):
-            self.width = int(space.n)
-            self.shape: tuple[int, ...] = ()  # of one action
-            self.first = int(space.start)
+            self.choices = [(int(space.start), int(space.n))]
+        elif isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+            self.choices = list(zip(space.start.tolist(), space.nvec.tolist(), strict=True))
+            self.shape = space.shape
         elif isinstance(space, spaces.Box) and len(space.shape) == 1:
-            self.width = int(space.shape[0])
             self.shape = space.shape
             width = space.high.astype(np.float64) - space.low
             bounded = (width > 0) & (width < 1e30)
@@ -46,23 +51,35 @@ class Actions(nn.Module):
                 self.register_buffer(name, buffer.clone(), persistent=False)
         else:
             raise UserError(
-                "This generator models Discrete and one-dimensional Box actions, "
+                "This method models Discrete, MultiDiscrete and Box actions of one axis, "
                 f"this environment has {space}."
             )
+        self.counts = [count for _, count in self.choices]
+        self.width = sum(self.counts) if self.choices else sum(self.shape)
 
     def encode(self, action: Tensor) -> Tensor:
         """(K,) or (K, A) actions to (K, A) floats."""
-        if self.discrete:
-            return F.one_hot(action.long() - self.first, self.width).float()
+        if self.choices:
+            columns = action.long().reshape(len(action), -1).unbind(1)
+            hot = []
+            for column, (first, count) in zip(columns, self.choices, strict=True):
+                hot.append(F.one_hot(column - first, count).float())
+            return torch.cat(hot, 1)
         return (action.float().clamp(self.low, self.high) - self.middle) / self.radius
 
     def inverse_loss(self, guess: Tensor, action: Tensor, weight: Tensor | None = None) -> Tensor:
         """How badly outputs (K, A) predict encoded actions (K, A); `weight` (K,) weighs the rows.
 
-        Cross-entropy for Discrete actions, squared error for Box.
+        Cross-entropy for choices, added up over the axes, and squared error for Box.
         """
-        if not self.discrete:
+        if not self.choices:
             return weighted_mean((guess - action).square().sum(1), weight)
-        if weight is None:
-            return F.cross_entropy(guess, action)
-        return weighted_mean(F.cross_entropy(guess, action, reduction="none"), weight)
+        losses = []
+        parts = zip(guess.split(self.counts, 1), action.split(self.counts, 1), strict=True)
+        for logits, told in parts:
+            if weight is None:
+                losses.append(F.cross_entropy(logits, told))
+            else:
+                each = F.cross_entropy(logits, told, reduction="none")
+                losses.append(weighted_mean(each, weight))
+        return torch.stack(losses).sum()

@@ -18,7 +18,8 @@ HELD_OUT = (
 # M read as printed, W wide enough to recall all of its query.
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
-DEFAULT = Entry("rnd+sm+recognise+gate")
+DEFAULT = Entry("rnd+sm+trust+recognise")
+GATED = Entry("rnd+sm+recognise+gate")  # the default before
 MOVING = Entry("rnd+sm+recognise+expect")  # where things move by chance
 _STRICT = ("bonus.gate.margin", 0.02)
 STRICT = Entry("rnd+sm+recognise+gate", (_STRICT,), "rnd+sm+recognise+gate, margin 0.02")
@@ -77,7 +78,7 @@ NOISE: dict[str, Grid] = {
     "noise": Grid(
         "A bonus that noise cannot buy: with a TV, with moving balls, and with neither",
         (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
-        (*methods("none", "rnd+sm"), DEFAULT, MOVING),
+        (*methods("none", "rnd+sm"), DEFAULT, GATED, MOVING),
         steps=(1_400_000, 5_000_000),
         env_steps={TV_DOOR_KEY: 600_000} | dict.fromkeys((KEY_DOOR, OBSTACLES, LAVA), 2_000_000),
         preset="default",
@@ -88,7 +89,7 @@ NOISE: dict[str, Grid] = {
     "noise-held-out": Grid(
         "The same on tasks that it was not chosen on",
         HELD_OUT,
-        (*methods("none", "rnd+sm"), DEFAULT),
+        (*methods("none", "rnd+sm"), DEFAULT, GATED),
         steps=(1_400_000, 5_000_000),
         env_steps={HELD_OUT[4]: 200_000},
         preset="default",
@@ -102,6 +103,7 @@ NOISE: dict[str, Grid] = {
         (
             *methods("none", "rnd", "icm", "ngu", "disagreement", "rnd+sm"),
             DEFAULT,
+            *methods("icm+sm+trust+recognise", "ae+sm+trust+recognise"),
             *methods("icm+sm+recognise+gate", "ae+sm+recognise+gate"),
         ),
         steps=(1_400_000, 5_000_000),

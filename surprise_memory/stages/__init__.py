@@ -12,6 +12,7 @@ from surprise_memory.stages.episodic import Episodic, NGUConfig
 from surprise_memory.stages.expect import Expect, ExpectConfig
 from surprise_memory.stages.gain import Gain, Gate, GateConfig
 from surprise_memory.stages.recognise import Recognise, RecogniseConfig
+from surprise_memory.stages.trust import Trust, TrustConfig
 
 Make = Callable[[tuple[int, ...], Space[Any] | None, Any], Stage]
 
@@ -31,6 +32,10 @@ STAGES = {
     "expect": Entry(
         lambda shape, actions, c: Expect(shape, Actions(actions), c.expect),
         "pay only the excess over the bonus to be expected from state and action",
+    ),
+    "trust": Entry(
+        lambda shape, actions, c: Trust(shape, Actions(actions), c.trust),
+        "pay as expect does until remembering has been seen to help, then all; needs the memory sm",
     ),
     "recognise": Entry(
         lambda shape, actions, c: Recognise(shape, c.recognise),
@@ -79,5 +84,7 @@ __all__ = [
     "RecogniseConfig",
     "Stage",
     "Steps",
+    "Trust",
+    "TrustConfig",
     "register_stage",
 ]

@@ -31,7 +31,7 @@ class Expect(Stage):
     """E[r | s, a] by least squares; the reward is what exceeds it."""
 
     uses = ("obs", "action")
-    logged = ("expected",)
+    logged: tuple[str, ...] = ("expected",)
 
     def __init__(self, shape: tuple[int, ...], actions: Actions, config: ExpectConfig) -> None:
         super().__init__()

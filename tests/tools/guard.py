@@ -29,7 +29,7 @@ METHODS = [
 ]
 METHODS = ["none", *METHODS, "disagreement"]
 EXTRA = {
-    "default": ["--method", "rnd+sm+recognise+gate"],
+    "default": ["--method", "rnd+sm+trust+recognise"],
     "expect": ["--method", "rnd+sm+expect"],
     "paper-like": ["--method", "rnd+sm", "--bonus.loss", "norm"],
 }

@@ -33,7 +33,7 @@ METHODS = (
     "icm+sm",
     "ae+sm",
     "rnd+sm+gain",
-    "rnd+sm+recognise+gate",
+    "rnd+sm+trust+recognise",
 )
 FEW_METHODS = ("rnd", "ngu", "rnd+sm")
 LONG = (16, 128)

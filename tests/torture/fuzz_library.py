@@ -13,7 +13,7 @@ from tests.torture.numbers import digest
 FAMILY = "library"
 METHODS = (
     "rnd+sm", "icm+sm", "ngu", "disagreement", "lwm+sm", "rnd+counts", "ae+w", "rnd+m",
-    "rnd+sm+recognise+gate", "rnd+sm+expect",
+    "rnd+sm+trust+recognise", "rnd+sm+expect",
 )  # fmt: skip
 B, K, ACTIONS = 3, 5, 4
 NAN = float("nan")
@@ -161,7 +161,7 @@ def one_call(method: str, expect: str, bad: Callable[[Any], Any]) -> Verdict:
 
 def state_cases() -> Iterator[Case]:
     """Bad states for `load_state_dict`."""
-    for method in ("rnd+sm", "icm+sm", "ngu", "lwm+sm", "rnd+counts", "rnd+sm+recognise+gate"):
+    for method in ("rnd+sm", "icm+sm", "ngu", "lwm+sm", "rnd+counts", "rnd+sm+trust+recognise"):
         for name, change in bad_rollouts.all_states().items():
             call = f"Bonus({method!r}, ({K},), {B}).load_state_dict({name})"
             bad = lambda bonus, c=change, m=method: bonus.load_state_dict(c(make_state(m)))  # noqa: E731

@@ -17,7 +17,7 @@ from surprise_memory.tools.bench.summary import settings, total
 from surprise_memory.tools.bench.timing import OnProgress, Seconds, TimedPPO, take_turns
 from surprise_memory.training.config import RunConfig
 
-OURS = ("none", "rnd", "rnd+sm", "rnd+sm+recognise+gate")
+OURS = ("none", "rnd", "rnd+sm", "rnd+sm+trust+recognise")
 PLAIN = "plain loop"
 PLAIN_RND = "plain loop with RND"
 SB3 = "Stable-Baselines3"
