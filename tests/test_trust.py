@@ -96,6 +96,7 @@ def test_what_is_saved_is_a_mean_over_steps_that_happened():
     assert stage.moved.item() == pytest.approx(0.05)
     stage.update({"gain": gain}, torch.zeros_like(valid), warmup=False)  # nothing happened
     assert stage.moved.item() == pytest.approx(0.05)
+    assert stage.rollouts == 2
 
 
 def test_a_memory_that_changes_nothing_is_not_doubted_for_long():
