@@ -3,6 +3,7 @@
     python examples/own_generator.py train MiniGrid-DoorKey-6x6-v0 --method change+sm --steps 100k
     python examples/own_generator.py methods
 
+It needs the extra cli; MiniGrid also needs minigrid.
 This script is the surprise-memory command with one more generator, so eval, --resume, doctor and
 show know it as well. In your own loop, call `register_surprise` and then `Bonus("change+sm", ...)`.
 """

@@ -1,6 +1,6 @@
-"""A stage of your own, with an option: no step may earn more than a few times the mean reward.
+"""A stage of your own, with an option: a limit to what a step earns. It needs the extra cli.
 
-python examples/own_stage.py train ToyKeyDoor-v0 --method rnd+sm+cap --bonus.cap.times 5
+python examples/own_stage.py train ToyKeyDoor-v0 --method rnd+sm+cap --bonus.cap.times 5 --steps 90k
 """
 
 from dataclasses import dataclass

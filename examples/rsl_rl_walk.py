@@ -1,4 +1,4 @@
-"""rsl_rl's PPO with the bonus, on a small environment of tensors.
+"""rsl_rl's PPO with the bonus, on a small environment of tensors. It needs the extra rsl-rl.
 
     python examples/rsl_rl_walk.py --iterations 100
 

@@ -3,7 +3,7 @@
     python examples/sb3_mountaincar.py --seed 0
     python examples/sb3_mountaincar.py --method none --seed 0
 
-Prints the mean return of the last hundred episodes after every rollout.
+It needs the extra sb3. Prints the mean return of the last hundred episodes after every rollout.
 """
 
 import argparse

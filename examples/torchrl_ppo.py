@@ -1,4 +1,4 @@
-"""TorchRL's PPO with the bonus, which is two lines (marked BONUS).
+"""TorchRL's PPO with the bonus, two lines (marked BONUS). It needs the extra torchrl.
 
     python examples/torchrl_ppo.py --env-id MountainCar-v0 --beta 10
 

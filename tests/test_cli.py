@@ -159,6 +159,23 @@ def test_a_folder_with_other_files_is_not_touched(capsys, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_a_run_tells_of_its_warm_up_and_where_it_continues(capsys, run_dir, tmp_path):
+    words = ["train", TOY, *DEBUG, "--steps", "512", "--warmup-rollouts", "3"]
+    assert main([*words, "--run-dir", str(tmp_path / "new")]) == 0
+    assert " 64 of 512  warming up\n" in capsys.readouterr().out
+    words = ["train", TOY, *DEBUG, "--steps", "512", "--run-dir", str(run_dir), "--resume"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert " 256 of 512  continuing from here\n" in said and "no checkpoint" not in said
+    assert main(words) == 0
+    assert "continuing" not in capsys.readouterr().out  # the run is complete
+    (run_dir / "checkpoint.pt").unlink()
+    (run_dir / "DONE").unlink()
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "There is no checkpoint yet: the run begins again." in said and "continuing" not in said
+
+
 def test_resume_of_nothing(capsys, tmp_path):
     assert "Nothing to resume" in refused(
         capsys, "train", TOY, *DEBUG, "--run-dir", str(tmp_path / "x"), "--resume"

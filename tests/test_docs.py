@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -229,12 +230,13 @@ def a_step(num_envs, width):
     }
 
 
-def test_the_readmes_five_lines_run():
+@pytest.mark.parametrize("reward", [np.ones(4), torch.ones(4)], ids=["numpy", "torch"])
+def test_the_readmes_five_lines_run(reward):
     code = blocks(README, "python")[0]
     lines = [line for line in code.splitlines() if line.strip(". ")]
     assert len(lines) == 5
     names = a_step(num_envs=4, width=3)
-    names |= {"obs_shape": (3,), "num_envs": 4, "beta": 0.1, "reward": torch.ones(4)}
+    names |= {"obs_shape": (3,), "num_envs": 4, "beta": 0.1, "reward": reward}
     names["action_space"] = gym.spaces.Discrete(2)
     exec(code, names)
     assert names["reward"].shape == (4,)

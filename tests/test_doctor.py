@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 
 import numpy as np
@@ -269,6 +270,40 @@ def table(**numbers):
 )
 def test_the_verdict_says(numbers, says):
     assert says in " ".join(verdict(table(**numbers)))
+
+
+@pytest.mark.parametrize(
+    ("method", "cure"),
+    [
+        ("rnd+sm", "Take --method rnd+sm+recognise+gate."),
+        ("rnd+sm+gate", "Take --method rnd+sm+recognise+gate."),
+        ("rnd+sm+recognise+gate", "rnd+sm+recognise+gate filters noise already: docs/noise.md"),
+        ("rnd+sm+recognise+expect", "rnd+sm+recognise+expect filters noise already"),
+    ],
+)
+def test_nobody_is_told_to_take_the_method_that_was_examined(method, cure):
+    said = " ".join(verdict(table(price_noise=(3.0, 3.0)), method))
+    assert "Noise can buy this bonus" in said and cure in said
+    assert f"--method {method}." not in said
+
+
+@pytest.mark.parametrize(
+    ("numbers", "method"),
+    [
+        ({"nonfinite": (0.0, 3.0)}, "rnd+sm"),
+        ({"scale_over_today": (1.0, 40.0)}, "rnd+sm"),
+        ({"corr": 0.99}, "rnd+sm"),
+        ({"corr": 0.99}, "rnd+m"),
+    ],
+)
+def test_cures_name_options_of_the_command_line(numbers, method):
+    said = " ".join(verdict(table(**numbers), method))
+    options = re.findall(r"--([a-z.-]+)", said)
+    assert len(options) >= 2
+    for option in options:
+        value = PRESETS["default"]("ToyKeyDoor-v0")
+        for name in option.rstrip(".").replace("-", "_").split("."):
+            value = getattr(value, name)
 
 
 @pytest.mark.parametrize("corr", [0.97, 0.985, 0.995])

@@ -25,12 +25,16 @@ def test_every_environment_is_listed_once():
     assert len(names) == len(set(names)) and "MiniGrid-DoorKey-8x8-v0" in names
 
 
-def test_without_a_terminal_every_quarter_is_told(capsys):
+def test_without_a_terminal_every_quarter_is_told_with_the_time_that_is_left(capsys, monkeypatch):
+    seconds = iter(range(0, 1000, 40))  # begun at 0; the quarters are told after 40, 80, 120
+    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
     with status("examining") as progress:
         for i in range(41):
             progress("seed 0", i / 40)
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"examining: {share} % (seed 0)" for share in (0, 25, 50, 75, 100)]
+    left = ("", ", 2 min left", ", 1 min left", ", 40 s left", "")
+    quarters = zip((0, 25, 50, 75, 100), left, strict=True)
+    assert told == [f"examining: {share} % (seed 0){rest}" for share, rest in quarters]
 
 
 def test_the_doctor_tells_where_it_is(capsys, tmp_path):

@@ -78,6 +78,8 @@ def train_here(argv: list[str]) -> None:
     console = rich_console()
     console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
     console.print(f"Plan: {describe_plan(run)}")
+    if place.resume and not out.checkpoint.exists():
+        console.print("There is no checkpoint yet: the run begins again.")
     if ranks.world() > 1:
         console.print(f"{ranks.world()} processes, {run.envs} environments between them")
     last_step = out.last_row().get("step", 0)
@@ -88,7 +90,7 @@ def train_here(argv: list[str]) -> None:
             progress(row)
             loggers.log(row)
 
-        state = train(run, out, report)
+        state = train(run, out, report, progress.at)
         if run.eval_episodes:
             loggers.log_score(read_json(out.eval)["mean"], state.steps)
         if place.picture:

@@ -34,6 +34,7 @@ from surprise_memory.training.warmup import check_finite, fill, warm_up
 from surprise_memory.types import Chunk
 
 Report = Callable[[dict[str, Any]], None]
+At = Callable[[int, str], None]  # gets a step that has no metrics yet, and what is being done
 
 
 def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
@@ -64,20 +65,27 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
     return env, agent, bonus
 
 
-def train(run: RunConfig, out: RunDir, report: Report | None = None) -> RunnerState:
+def train(
+    run: RunConfig, out: RunDir, report: Report | None = None, at: At | None = None
+) -> RunnerState:
     """Train until `run.steps`, continuing from the checkpoint if there is one.
 
-    `report` gets every row of metrics. Of many processes, only rank 0 writes into `out`.
+    `report` gets every row of metrics. `at` is told where a run continues, and of the warm-up.
+    Of many processes, only rank 0 writes into `out`.
     """
     check_plan(run)
     check_processes(run)
     try:
-        return _train(run, out, report)
+        return _train(run, out, report, at or ignore)
     except ranks.Lost as error:
         raise UserError(f"{error} {what_is_kept(out)}") from error
 
 
-def _train(run: RunConfig, out: RunDir, report: Report | None) -> RunnerState:
+def ignore(step: int, doing: str) -> None:
+    """For callers who need not know."""
+
+
+def _train(run: RunConfig, out: RunDir, report: Report | None, at: At) -> RunnerState:
     torch.set_num_threads(run.threads)
     with Stop() as stop:
         saved = read_saved(out)
@@ -85,7 +93,7 @@ def _train(run: RunConfig, out: RunDir, report: Report | None) -> RunnerState:
         if run.compile:
             compile_losses(agent, bonus)
         parts = Parts(run, out, env, agent, bonus)
-        state = start(parts, saved, stop)
+        state = start(parts, saved, stop, at)
         del saved  # the parts have copies
         T = agent.rollout_length(run.rollout)
         clock = Clock(state.steps)
@@ -155,7 +163,7 @@ def what_is_kept(out: RunDir) -> str:
     return "No checkpoint was saved before."
 
 
-def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState:
+def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop, at: At) -> RunnerState:
     """Where a run begins or goes on: in its warm-up, or after it."""
     run, out, env, agent, bonus = parts
     done = 0  # rollouts of the warm-up
@@ -175,6 +183,8 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
                 stacklevel=2,
             )
             out.logged = saved["logged"]
+        if state.steps < run.steps:
+            at(state.steps, "continuing from here")
         if saved["warmup"] is None:
             if state.steps < run.steps:
                 missing = agent.rollouts_to_refill(state.steps, warmup_rollouts(run))
@@ -184,6 +194,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop) -> RunnerState
     clock = Clock(state.steps)
 
     def after(number: int) -> None:
+        at(state.steps, "warming up")
         asked = ranks.anyones(stop.asked)
         due = ranks.from_first(clock.save_due(run.save_minutes))
         if (asked or due) and agent.can_save_warmup():

@@ -1,6 +1,7 @@
 """What a person sees of a run: a live line in a terminal, or a plain line now and then."""
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +26,10 @@ def status(title: str) -> Iterator[Callable[[str, float], None]]:
     A live line in a terminal; elsewhere a line on standard error for each quarter.
     """
     console = rich_console()
+    began = time.monotonic()
     if console.is_terminal:
         with console.status(title) as shown:
-            yield lambda what, share: shown.update(f"{what} {share:.0%}")
+            yield lambda what, share: shown.update(f"{what} {share:.0%}{rest(began, share)}")
         return
     told = -1
 
@@ -36,9 +38,29 @@ def status(title: str) -> Iterator[Callable[[str, float], None]]:
         quarter = int(4 * share)
         if quarter > told:
             told = quarter
-            print(f"{title}: {25 * quarter} % ({what})", file=sys.stderr, flush=True)
+            words = f"{title}: {25 * quarter} % ({what}){rest(began, share)}"
+            print(words, file=sys.stderr, flush=True)
 
     yield tell
+
+
+def rest(began: float, share: float) -> str:
+    """How long the rest takes at the pace so far; nothing before the start and at the end."""
+    if not 0 < share < 1:
+        return ""
+    passed = time.monotonic() - began
+    return f", {left(passed * (1 - share) / share)}"
+
+
+def left(seconds: float) -> str:
+    """The time that is left, in words.
+
+    >>> left(50), left(100)
+    ('50 s left', '2 min left')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s left"
+    return f"{seconds / 60:.0f} min left"
 
 
 def line(row: dict[str, Any]) -> str:
@@ -95,7 +117,7 @@ class Progress:
             disable=not self.console.is_terminal,
         )
         self.task = self.bar.add_task(name, total=steps, line="warming up")
-        self.spoke = time.monotonic()
+        self.spoke = -math.inf  # when a plain line was printed
         self.cause = dict.fromkeys(WARNINGS, 0)  # rollouts in a row
 
     def __enter__(self) -> "Progress":
@@ -108,17 +130,21 @@ class Progress:
     def __call__(self, row: dict[str, Any]) -> None:
         """Show one row."""
         self.bar.update(self.task, completed=row["step"], line=line(row))
-        if not self.console.is_terminal and time.monotonic() - self.spoke > SILENCE:
-            self.spoke = time.monotonic()
-            self._print(row)
+        seconds = max(0, self.steps - row["step"]) / max(1, row["charts/SPS"])
+        self._print(row["step"], f"{line(row)}  {left(seconds)}")
         self._warn(row)
 
-    def _print(self, row: dict[str, Any]) -> None:
-        """One plain line, for logs."""
-        left = max(0, self.steps - row["step"])
-        minutes = left / max(1, row["charts/SPS"]) / 60
-        done = f"{row['step']:,} of {self.steps:,}"
-        print(f"{self.name}  {done}  {line(row)}  {minutes:.0f} min left", flush=True)
+    def at(self, step: int, doing: str) -> None:
+        """Show a step that has no numbers yet."""
+        self.bar.update(self.task, completed=step, line=doing)
+        self._print(step, doing)
+
+    def _print(self, step: int, words: str) -> None:
+        """One plain line, for logs, if the last one was some time ago."""
+        if self.console.is_terminal or time.monotonic() - self.spoke <= SILENCE:
+            return
+        self.spoke = time.monotonic()
+        print(f"{self.name}  {step:,} of {self.steps:,}  {words}", flush=True)
 
     def _warn(self, row: dict[str, Any]) -> None:
         """Say each warning once, when there has been cause for it for fifty rollouts."""

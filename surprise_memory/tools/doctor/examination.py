@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from surprise_memory.bonus.methods import split_method
 from surprise_memory.errors import UserError, one_of, require
 from surprise_memory.tools.doctor.measures import t_interval
 from surprise_memory.tools.doctor.noise import KINDS
@@ -51,7 +50,6 @@ def examine(
         for name, curve in seed["curves"].items():
             curves.setdefault(name, []).append(_plain(curve))
     measures = gather(values)
-    autoencoder = split_method(run.method).memory in ("sm", "w")
     held = held_out(rollouts)
     steps = run.rollout * run.envs
     return Diagnosis(
@@ -66,7 +64,7 @@ def examine(
         measures=measures,
         curves=curves,
         noise=noise,
-        verdict=verdict(measures, autoencoder, KINDS[noise]),
+        verdict=verdict(measures, run.method, KINDS[noise]),
     )
 
 

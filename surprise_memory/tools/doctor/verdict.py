@@ -67,22 +67,24 @@ def titles(diagnosis: Diagnosis) -> dict[str, str]:
 
 
 def verdict(
-    measures: Measures, autoencoder: bool = True, noise_step: str = "a step of noise"
+    measures: Measures, method: str = "rnd+sm", noise_step: str = "a step of noise"
 ) -> list[str]:
-    """A few sentences with their numbers.
-
-    `autoencoder`: the method's memory has one (W). `noise_step`: the words for a step of noise.
-    """
+    """A few sentences with their numbers. `noise_step`: the words for a step of noise."""
+    _, memory_name, stages = split_method(method)
+    autoencoder = memory_name in ("sm", "w")
+    cure = f"Take --method {DEFAULT_METHOD}."
+    if "recognise" in stages:
+        cure = f"{method} filters noise already: docs/noise.md says which it does not resist."
     if "corr" not in measures:
         return [
             alive(measures, "norm"),
-            bought(measures, "norm", noise_step),
+            bought(measures, "norm", noise_step, cure),
             rarity_alone(measures),
             noise_alone(measures),
         ]
     sentences = [
         alive(measures, "novelty"),
-        bought(measures, "novelty", noise_step),
+        bought(measures, "novelty", noise_step, cure),
         memory(measures, autoencoder),
         rarity(measures),
         noise(measures),
@@ -97,7 +99,7 @@ def alive(measures: Measures, paid: str) -> str:
     """Is it finite, not zero, not constant, and not on the scale of its first rollouts?"""
     bad = get(measures, "nonfinite", paid)
     if bad:
-        cure = "Lower bonus.lr and bonus.memory_lr."
+        cure = "Lower --bonus.lr and --bonus.memory-lr."
         return f"The bonus is broken: {bad:.0f} values are NaN or infinite. {cure}"
     mean = get(measures, "mean", paid)
     zeros = get(measures, "zeros", paid) or 0
@@ -108,7 +110,7 @@ def alive(measures: Measures, paid: str) -> str:
         return "The bonus is blind: it pays the same for every step, so it cannot guide anything."
     stale = get(measures, "scale_over_today", paid)
     if stale is not None and stale > 10:
-        cure = "Raise warmup_rollouts or set bonus.scale_momentum."
+        cure = "Raise --warmup-rollouts or set --bonus.scale-momentum."
         times = f"{stale:.0f} times the spread of today's returns"
         return f"The bonus is drowned: its scale is {times}. {cure}"
     scaled = get(measures, "scaled_mean", paid) or 0
@@ -116,7 +118,7 @@ def alive(measures: Measures, paid: str) -> str:
     return f"The bonus is alive: finite, {spread}, {scaled:.2g} per step after scaling."
 
 
-def bought(measures: Measures, paid: str, noise_step: str) -> str:
+def bought(measures: Measures, paid: str, noise_step: str, cure: str) -> str:
     """Can noise buy it? What noise, first sights and repeats would be paid, in mean real steps."""
     noise = get(measures, "price_noise", paid)
     if noise is None:
@@ -128,7 +130,6 @@ def bought(measures: Measures, paid: str, noise_step: str) -> str:
         prices += f", a first sight {first:.2g} times, a repeat {repeat:.2g} times"
     seeds = [price for price in measures["price_noise"][paid].seeds if price is not None]
     buys = sum(price > BUYS for price in seeds)
-    cure = f"Take --method {DEFAULT_METHOD}."
     if buys == len(seeds):
         return f"Noise can buy this bonus: {prices}. {cure}"
     if buys:
@@ -149,12 +150,13 @@ def memory(measures: Measures, autoencoder: bool) -> str:
         facts += f", {100 * left:.0f} % of the surprise's energy left"
     if corr is None or corr > IDLE_CORRELATION:
         cure = (
-            "Raise bonus.memory_lr or bonus.memory.m_coef, or choose a memory with W, such as sm."
+            "Raise --bonus.memory-lr or --bonus.memory.m-coef, or choose a memory with W, "
+            "such as sm."
         )
         if autoencoder:
             cure = (
-                "Widen bonus.memory.w_hidden, narrow the surprise (its generator's n), "
-                "or raise bonus.memory_lr."
+                "Widen W (--bonus.memory.w-hidden), narrow the surprise (its generator's n, such "
+                "as --bonus.rnd.n), or raise --bonus.memory-lr."
             )
         return f"The memory is idle: novelty is the norm under another name ({facts}). {cure}"
     if left is not None and left > 1.05:
