@@ -61,6 +61,7 @@ API = {
             "memory.counts.CountsConfig",
             "stages.episodic.NGUConfig",
             "stages.expect.ExpectConfig",
+            "stages.trust.TrustConfig",
             "stages.recognise.RecogniseConfig",
             "stages.gain.GateConfig",
         ],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the same names as in the table below, for type checkers and
         NGUConfig,
         RecogniseConfig,
         Stage,
+        TrustConfig,
         register_stage,
     )
     from surprise_memory.surprise import (
@@ -50,6 +51,7 @@ MODULE_OF = {
     "RecogniseConfig": "surprise_memory.stages",
     "Stage": "surprise_memory.stages",
     "Surprise": "surprise_memory.surprise",
+    "TrustConfig": "surprise_memory.stages",
     "UserError": "surprise_memory.errors",
     "check_memory": "surprise_memory.bonus.check",
     "check_stage": "surprise_memory.bonus.check",
@@ -77,6 +79,7 @@ __all__ = [
     "RecogniseConfig",
     "Stage",
     "Surprise",
+    "TrustConfig",
     "UserError",
     "check_memory",
     "check_stage",

@@ -275,8 +275,8 @@ def test_the_verdict_says(numbers, says):
 @pytest.mark.parametrize(
     ("method", "cure"),
     [
-        ("rnd+sm", "Take --method rnd+sm+recognise+gate."),
-        ("rnd+sm+gate", "Take --method rnd+sm+recognise+gate."),
+        ("rnd+sm", "Take --method rnd+sm+trust+recognise."),
+        ("rnd+sm+gate", "Take --method rnd+sm+trust+recognise."),
         ("rnd+sm+recognise+gate", "rnd+sm+recognise+gate filters noise already: docs/noise.md"),
         ("rnd+sm+recognise+expect", "rnd+sm+recognise+expect filters noise already"),
     ],
