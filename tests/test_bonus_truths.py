@@ -861,3 +861,12 @@ def test_images_that_are_too_small_or_turned_are_refused():
     for shape in ((1, 6, 9), (84, 84, 4)):
         with pytest.raises(UserError, match="channels are last"):
             Bonus("rnd+sm", shape, 2)
+
+
+def test_a_single_step_is_learnt_from_without_a_warning(recwarn):
+    bonus = Bonus("rnd+sm", (3,), num_envs=1)
+    bonus.step(
+        torch.ones(1, 3), torch.zeros(1), torch.zeros(1, 3), torch.zeros(1, dtype=torch.bool)
+    )
+    assert bonus.update()["intrinsic/novelty_norm_corr"] == 1.0
+    assert not [str(w.message) for w in recwarn if "degrees of freedom" in str(w.message)]

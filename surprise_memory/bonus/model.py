@@ -269,12 +269,14 @@ class BonusModel(nn.Module):
         valid = chunk.valid
         norm = trace.surprise_norm[valid]
         novelty = trace.novelty[valid]
-        correlation = torch.corrcoef(torch.stack([norm, novelty]))[0, 1]
         report: dict[str, Any] = {
             "surprise_norm": norm.mean(),
             "novelty": novelty.mean(),
-            "novelty_norm_corr": correlation.nan_to_num(1.0),
+            "novelty_norm_corr": 1.0,  # also of a single step, or of steps that are all alike
         }
+        if len(norm) > 1:
+            correlation = torch.corrcoef(torch.stack([norm, novelty]))[0, 1]
+            report["novelty_norm_corr"] = correlation.nan_to_num(1.0)
         for name, stage in self.stage_items():
             for column in stage.logged:
                 report[column] = trace.stages[name].record[column][valid].mean()
