@@ -93,10 +93,15 @@ def test_what_is_saved_is_a_mean_over_steps_that_happened():
     steps = (T - 1) * B
     lost = T // 2 - 1
     assert stage.saved.item() == pytest.approx(0.1 * 0.5 * (steps - 2 * lost) / steps)
-    assert stage.moved.item() == pytest.approx(0.05)
+    assert stage.moved.item() == pytest.approx(0.5)
     stage.update({"gain": gain}, torch.zeros_like(valid), warmup=False)  # nothing happened
-    assert stage.moved.item() == pytest.approx(0.05)
-    assert stage.rollouts == 2
+    assert stage.moved.item() == pytest.approx(0.5)
+    assert stage.rollouts == 1
+    stage.update({"gain": gain / 5}, valid, warmup=False)
+    assert stage.moved.item() == pytest.approx((0.5 + 0.1) / 2)  # a plain mean at first
+    stage.rollouts.fill_(50)
+    stage.update({"gain": gain / 5}, valid, warmup=False)
+    assert stage.moved.item() == pytest.approx(0.9 * 0.3 + 0.1 * 0.1)  # then a running one
 
 
 def test_a_memory_that_changes_nothing_is_not_doubted_for_long():

@@ -29,7 +29,7 @@ from surprise_memory.stages.expect import Expect, ExpectConfig
 from surprise_memory.stages.gain import relative_gain
 
 RATE = 0.1  # at which the running means follow the newest rollout
-PATIENCE = 30  # rollouts before a memory that changes nothing is taken for idle
+PATIENCE = 20  # rollouts before a memory that changes nothing is taken for idle
 IDLE = 0.01  # E|gain| of an idle memory; at twice as much it is none
 
 
@@ -87,7 +87,9 @@ class Trust(Expect):
         gain = torch.where(valid, record["gain"], 0.0)  # rows that never happened may hold NaN
         sums = torch.stack([gain.sum(), gain.abs().sum(), valid.sum()])
         saved, moved, steps = ranks.total(sums)
-        rate = RATE * (steps > 0)
-        self.saved.lerp_(saved / steps.clamp(min=1), rate)
-        self.moved.lerp_(moved / steps.clamp(min=1), rate)
-        self.rollouts += 1
+        happened = steps > 0
+        self.rollouts += happened
+        self.saved.lerp_(saved / steps.clamp(min=1), RATE * happened)
+        # A plain mean at first: begun at zero, every memory would look idle for long.
+        newest = (1 / self.rollouts).clamp(min=RATE, max=1.0)
+        self.moved.lerp_(moved / steps.clamp(min=1), newest * happened)
