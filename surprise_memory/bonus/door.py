@@ -190,7 +190,7 @@ def check_actions(action: Tensor, actions: Actions, valid: Tensor) -> None:
     if not actions.choices:
         check_finite("action", action, valid)
         return
-    columns = action.reshape(*valid.shape, -1).unbind(-1)
+    columns = action.reshape(*valid.shape, len(actions.choices)).unbind(-1)
     for column, (first, count) in zip(columns, actions.choices, strict=True):
         last = first + count - 1
         fine = (column >= first) & (column <= last) & (column == column.long())

@@ -60,7 +60,7 @@ class Actions(nn.Module):
     def encode(self, action: Tensor) -> Tensor:
         """(K,) or (K, A) actions to (K, A) floats."""
         if self.choices:
-            columns = action.long().reshape(len(action), -1).unbind(1)
+            columns = action.long().reshape(len(action), len(self.choices)).unbind(1)
             hot = []
             for column, (first, count) in zip(columns, self.choices, strict=True):
                 hot.append(F.one_hot(column - first, count).float())
