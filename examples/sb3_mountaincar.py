@@ -41,7 +41,7 @@ class Print(BaseCallback):
 def main() -> None:
     """Train once."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--method", default="rnd+sm+trust+recognise")
+    parser.add_argument("--method", default="rnd+sm+recognise+gate")
     parser.add_argument("--beta", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=400_000)
