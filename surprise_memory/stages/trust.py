@@ -10,7 +10,7 @@ shows in what remembering saves (see `gain`):
 
 An untrained memory saves nothing, so every run begins with the excess over what was to be expected.
 On most MiniGrid tasks the memory earns full trust within 0.3 million steps. Among balls that roll
-about it never does.
+about it earns none for 0.2 million, and does not keep what it earns later.
 
 With a few smooth observations, as in MountainCar, W rebuilds a surprise whatever M recalls. Then
 remembering neither helps nor harms, and nothing follows from that: novelty is paid as it is.
