@@ -48,7 +48,7 @@ def test_no_whole_number_takes_fractions_or_overflows(name):
 
 
 def test_words_flags_and_groups_have_their_kind():
-    for name, value in (("method", 3), ("ppo.episodic_intrinsic", "no"), ("bonus.rnd", None)):
+    for name, value in (("method", 3), ("ppo.normalise_advantage", "no"), ("bonus.rnd", None)):
         with pytest.raises(UserError, match=f"{name} = "):
             with_options(PRESETS["debug"](TOY), {name: value})
 

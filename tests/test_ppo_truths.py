@@ -25,7 +25,8 @@ class Constant(torch.nn.Module):
 
 def rollout(reward, terminated, truncated, **config):
     """One environment. Values are 10 and 100 everywhere; returns its advantages (T,)."""
-    config = PPOConfig(lam=0.0, gamma_ext=GAMMA, gamma_int=GAMMA, ext_coef=1.0, **config)
+    usual = {"lam": 0.0, "gamma_ext": GAMMA, "gamma_int": GAMMA, "ext_coef": 1.0}
+    config = PPOConfig(**usual | config)
     agent = PPO((2,), spaces.Discrete(2), config, True)
     agent.policy = Constant()
     T = len(reward)
@@ -57,10 +58,24 @@ def test_the_tasks_reward_is_clipped_on_both_sides_and_the_bonus_is_not(clip, wa
     assert columns["int"][:, 0].tolist() == [1 + GAMMA * 100] * 3
 
 
-@pytest.mark.parametrize(("episodic", "at_end"), [(False, 1 + GAMMA * 100), (True, 1.0)])
-def test_the_bonuss_return_ends_with_an_episode_only_where_it_is_asked_to(episodic, at_end):
-    columns = rollout([0.0] * 3, [0, 1, 0], [0] * 3, episodic_intrinsic=episodic)
-    assert columns["int"][:, 0].tolist() == [1 + GAMMA * 100, at_end, 1 + GAMMA * 100]
+@pytest.mark.parametrize(("left", "at_end"), [(1.0, 51.0), (0.9, 46.0), (0.0, 1.0)])
+def test_an_unpaid_end_discounts_the_bonuss_return(left, at_end):
+    columns = rollout([0.0] * 3, [0, 1, 0], [0] * 3, end_discount=left)
+    assert columns["int"][:, 0].tolist() == pytest.approx([51.0, at_end, 51.0])
+
+
+@pytest.mark.parametrize("reward", [-1.0, 0.5])
+def test_the_bonus_goes_on_over_ends_that_the_task_judges_and_over_time_limits(reward):
+    judged = rollout([0.0, reward, 0.0], [0, 1, 0], [0] * 3, end_discount=0.0)
+    cut = rollout([0.0] * 3, [0] * 3, [0, 1, 0], end_discount=0.0)
+    assert judged["int"][:, 0].tolist() == cut["int"][:, 0].tolist() == [51.0] * 3
+
+
+def test_what_comes_after_an_unpaid_end_counts_less_for_all_steps_before_it():
+    """gamma = lambda = 1/2, values 100: deltas -49, but -99 at the end; traces halve twice."""
+    config = {"lam": 0.5, "end_discount": 0.0}
+    columns = rollout([0.0] * 3, [0, 1, 0], [0] * 3, **config)
+    assert columns["int"][:, 0].tolist() == [51.0 - 99 / 4, 1.0, 51.0]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def test_a_memory_earns_trust_where_sights_recur_and_saves_less_where_none_does(
 
 
 @pytest.mark.parametrize(
-    ("saved", "trust"), [(-1.0, 0.0), (0.04, 0.0), (0.05, 0.25), (0.06, 0.5), (0.08, 1.0), (1, 1.0)]
+    ("saved", "trust"),
+    [(-1.0, 0.0), (0.035, 0.0), (0.038, 0.2), (0.0425, 0.5), (0.05, 1.0), (1, 1.0)],
 )
 def test_what_is_paid_by_hand(saved, trust):
     bonus = with_saved(made(), saved)
@@ -92,7 +93,7 @@ def test_what_is_saved_is_a_mean_over_steps_that_happened():
     stage.update({"gain": gain}, valid, warmup=False)
     steps = (T - 1) * B
     lost = T // 2 - 1
-    assert stage.saved.item() == pytest.approx(0.1 * 0.5 * (steps - 2 * lost) / steps)
+    assert stage.saved.item() == pytest.approx(0.3 * 0.5 * (steps - 2 * lost) / steps)
     assert stage.moved.item() == pytest.approx(0.5)
     stage.update({"gain": gain}, torch.zeros_like(valid), warmup=False)  # nothing happened
     assert stage.moved.item() == pytest.approx(0.5)
@@ -101,7 +102,7 @@ def test_what_is_saved_is_a_mean_over_steps_that_happened():
     assert stage.moved.item() == pytest.approx((0.5 + 0.1) / 2)  # a plain mean at first
     stage.rollouts.fill_(50)
     stage.update({"gain": gain / 5}, valid, warmup=False)
-    assert stage.moved.item() == pytest.approx(0.9 * 0.3 + 0.1 * 0.1)  # then a running one
+    assert stage.moved.item() == pytest.approx(0.7 * 0.3 + 0.3 * 0.1)  # then a running one
 
 
 def test_a_memory_that_changes_nothing_is_not_doubted_for_long():
@@ -139,7 +140,7 @@ def test_it_needs_the_memory_that_knows_and_actions():
         Bonus(METHOD, (d,), B)
 
 
-@pytest.mark.parametrize("options", [{"lr": 0.0}, {"full": 0.04}, {"least": 0.1}])
+@pytest.mark.parametrize("options", [{"lr": 0.0}, {"full": 0.035}, {"least": 0.1}, {"rate": 0.0}])
 def test_options_that_cannot_be_are_refused(options):
     with pytest.raises(UserError, match="trust"):
         made(trust=TrustConfig(**options))

@@ -130,14 +130,25 @@ class PPO(Agent):
         adv = gae(reward, v_ext, last_ext, chunk.done, valid, c.gamma_ext, c.lam, end_value)
         columns = {"advantage": c.ext_coef * adv, "ext": adv + v_ext}
         if r_int is not None:
-            ends = torch.zeros_like(chunk.done)
-            if c.episodic_intrinsic:
-                ends = chunk.done
+            never = torch.zeros_like(chunk.done)
             v_int = chunk.extras["v_int"]
-            adv = gae(r_int, v_int, last_int, ends, valid, c.gamma_int, c.lam)
+            adv = gae(r_int, v_int, last_int, never, valid, self._gamma_int(chunk), c.lam)
             columns["int"] = adv + v_int
             columns["advantage"] = columns["advantage"] + c.int_coef * adv
         return columns
+
+    def _gamma_int(self, chunk: Chunk) -> float | Tensor:
+        """The discount of the bonus after each step: (T, B), or one number for all.
+
+        To a bonus that goes on into the next episode, dying costs nothing. Where the task does not
+        punish it either, agents walk into lava for ever. A goal, or a death that is punished, is
+        the task's business.
+        """
+        c = self.config
+        if c.end_discount == 1:
+            return c.gamma_int
+        unpaid_end = chunk.terminated & (chunk.reward == 0)
+        return c.gamma_int * torch.where(unpaid_end, c.end_discount, 1.0)
 
     def _time_limit_values(self, chunk: Chunk) -> Tensor:
         """v_ext of the final observation where a time limit cut the episode, else 0: (T, B)."""

@@ -15,8 +15,9 @@ class PPOConfig:
     """Discount of the task's reward, whose return ends with an episode."""
     gamma_int: float = 0.99
     """Discount of the bonus."""
-    episodic_intrinsic: bool = False
-    """Whether the bonus's return ends with an episode; by default it goes on into the next."""
+    end_discount: float = 0.9
+    """What is left of the bonus's return across an end that the task neither rewards nor punishes:
+    1 goes on as if nothing had happened, as in the paper; 0 stops there."""
     lam: float = 0.95
     """Lambda of GAE, for both rewards."""
     ext_coef: float = 2.0
@@ -49,6 +50,7 @@ def check_ppo(c: PPOConfig, intrinsic: bool) -> None:
     """Refuse numbers that cannot be."""
     require(0 <= c.gamma_ext <= 1, "ppo.gamma_ext", c.gamma_ext, "in [0, 1]")
     require(0 <= c.gamma_int <= 1, "ppo.gamma_int", c.gamma_int, "in [0, 1]")
+    require(0 <= c.end_discount <= 1, "ppo.end_discount", c.end_discount, "in [0, 1]")
     require(0 <= c.lam <= 1, "ppo.lam", c.lam, "in [0, 1]")
     for name in ("lr", "clip"):
         value = getattr(c, name)

@@ -12,7 +12,7 @@ def gae(
     last_value: Tensor,
     ends: Tensor,
     valid: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
     lam: float,
     end_value: Tensor | None = None,
 ) -> Tensor:
@@ -23,7 +23,8 @@ def gae(
     reward, value (T, B). last_value (B,) is the value of what follows the last row. ends (T, B)
     bool says where the trace stops; all False for a non-episodic stream. There v_{t+1} is
     `end_value` (T, B): zero at a true end, the value of the final observation at a time limit;
-    None means zero. Rows that are not valid are skipped.
+    None means zero. gamma is one number, or (T, B) if it differs from step to step. Rows that are
+    not valid are skipped.
     """
     advantage = torch.zeros_like(reward)
     if end_value is None:
@@ -32,9 +33,10 @@ def gae(
     v_next = last_value
     for t in reversed(range(reward.shape[0])):
         goes_on = ~ends[t]
+        discount = gamma[t] if isinstance(gamma, Tensor) else gamma
         successor = torch.where(goes_on, v_next, end_value[t])
-        delta = reward[t] + gamma * successor - value[t]
-        advantage[t] = delta + gamma * lam * torch.where(goes_on, carry, 0.0)
+        delta = reward[t] + discount * successor - value[t]
+        advantage[t] = delta + discount * lam * torch.where(goes_on, carry, 0.0)
         carry = torch.where(valid[t], advantage[t], carry)
         v_next = torch.where(valid[t], value[t], v_next)
     return advantage

@@ -35,7 +35,9 @@ from surprise_memory.training.rundir import Locked, RunDir, flatten
 # the lock of a machine that is gone.
 PATIENCE = 120
 # Options that came later, and the values that change nothing. With these, a run keeps its name.
-LATER = {"bonus.memory.write_every": 1}
+LATER = {"bonus.memory.write_every": 1, "ppo.end_discount": 1.0, "bonus.trust.rate": 0.1}
+# Options that are gone, and the values that all runs had. They are still a part of the name.
+GONE = {"ppo.episodic_intrinsic": False}
 BUSY = 75  # exit code of a cell's process that found another one in its directory (EX_TEMPFAIL)
 
 
@@ -109,7 +111,7 @@ def _with_value(config: Any, names: list[str], value: Any) -> Any:
 
 def digest(run: RunConfig) -> str:
     """Eight letters that change with anything that changes the result."""
-    settings = flatten(dataclasses.asdict(run))
+    settings = flatten(dataclasses.asdict(run)) | GONE
     for name in ("threads", "save_minutes", "eval_steps", "step_seconds", "logger"):
         del settings[name]
     for name, off in LATER.items():

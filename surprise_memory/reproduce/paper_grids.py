@@ -61,7 +61,7 @@ PAPER: dict[str, Grid] = {
         "Noisy-TV in a 3-D maze",
         (TV_MAZE,),
         (*methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"), DEFAULT, GATED),
-        steps=(200_000, 4_000_000),
+        steps=(400_000, 4_000_000),
         scale=100,
         published={(TV_MAZE, "none"): (85, None), (TV_MAZE, "rnd+sm"): (90, None)},
         paper_says="RND+SM watches less than RND and reaches 0.9. Plain PPO reaches 0.85, "

@@ -9,8 +9,9 @@ shows in what remembering saves (see `gain`):
     r     = trust e + (1 - trust) max(e - E[e | s, a], 0)
 
 An untrained memory saves nothing, so every run begins with the excess over what was to be expected.
-On most MiniGrid tasks the memory earns full trust within 0.3 million steps. Among balls that roll
-about it earns none for 0.2 million, and does not keep what it earns later.
+That should be short: it narrows the policy, and what it has found by then may not be the way to the
+goal. On most MiniGrid tasks the memory earns full trust within 0.2 million steps. Among balls that
+roll about it earns none for as long, and does not keep what it earns later.
 
 With a few smooth observations, as in MountainCar, W rebuilds a surprise whatever M recalls. Then
 remembering neither helps nor harms, and nothing follows from that: novelty is paid as it is.
@@ -28,7 +29,6 @@ from surprise_memory.stages.base import Columns, Steps
 from surprise_memory.stages.expect import Expect, ExpectConfig
 from surprise_memory.stages.gain import relative_gain
 
-RATE = 0.1  # at which the running means follow the newest rollout
 PATIENCE = 20  # rollouts before a memory that changes nothing is taken for idle
 IDLE = 0.01  # E|gain| of an idle memory; at twice as much it is none
 
@@ -37,10 +37,12 @@ IDLE = 0.01  # E|gain| of an idle memory; at twice as much it is none
 class TrustConfig:
     """When novelty is paid in full."""
 
-    least: float = 0.04
+    least: float = 0.035
     """What remembering has to save, as a share of the novelty, for any trust."""
-    full: float = 0.08
+    full: float = 0.05
     """The same for full trust."""
+    rate: float = 0.3
+    """Weight of the newest rollout in the running mean of what remembering saves."""
     lr: float = 5e-3
     """Learning rate of the expected novelty."""
 
@@ -58,6 +60,7 @@ class Trust(Expect):
     def __init__(self, shape: tuple[int, ...], actions: Actions, config: TrustConfig) -> None:
         require(config.lr > 0, "trust.lr", config.lr, "above 0")
         require(config.full > config.least, "trust.full", config.full, "above trust.least")
+        require(0 < config.rate <= 1, "trust.rate", config.rate, "above 0 and at most 1")
         super().__init__(shape, actions, ExpectConfig(config.lr))
         self.config = config
         self.register_buffer("saved", torch.zeros((), device="cpu"))  # E[gain]
@@ -89,7 +92,8 @@ class Trust(Expect):
         saved, moved, steps = ranks.total(sums)
         happened = steps > 0
         self.rollouts += happened
-        self.saved.lerp_(saved / steps.clamp(min=1), RATE * happened)
+        rate = self.config.rate
+        self.saved.lerp_(saved / steps.clamp(min=1), rate * happened)
         # A plain mean at first: begun at zero, every memory would look idle for long.
-        newest = (1 / self.rollouts).clamp(min=RATE, max=1.0)
+        newest = (1 / self.rollouts).clamp(min=rate, max=1.0)
         self.moved.lerp_(moved / steps.clamp(min=1), newest * happened)

@@ -29,6 +29,7 @@ def _paper(env: str) -> RunConfig:
         max_grad_norm=0.0,
         normalise_advantage=False,
         bootstrap_time_limits=False,
+        end_discount=1.0,
         reward_clip=1.0,
     )
     memory = MemoryConfig(width=16, read="cosine", w_hidden=32, loss="norm", m_trains_surprise=True)
