@@ -19,8 +19,14 @@ HELD_OUT = (
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 DEFAULT = Entry("rnd+sm+trust+recognise")
-GATED = Entry("rnd+sm+recognise+gate")  # the default before
-MOVING = Entry("rnd+sm+recognise+expect")  # where things move by chance
+# What the default was before: ends cost the bonus nothing, and trust comes later.
+FREE_ENDS: Options = (("ppo.end_discount", 1.0),)
+_LATE = (("bonus.trust.least", 0.04), ("bonus.trust.full", 0.08), ("bonus.trust.rate", 0.1))
+LATE_TRUST = Entry(
+    "rnd+sm+trust+recognise", (*FREE_ENDS, *_LATE), "rnd+sm+trust+recognise, late trust, free ends"
+)
+GATED = Entry("rnd+sm+recognise+gate", FREE_ENDS)
+MOVING = Entry("rnd+sm+recognise+expect", FREE_ENDS)  # where things move by chance
 _STRICT = ("bonus.gate.margin", 0.02)
 STRICT = Entry("rnd+sm+recognise+gate", (_STRICT,), "rnd+sm+recognise+gate, margin 0.02")
 _SLOW_SCALE = (_STRICT, ("bonus.scale_momentum", 0.97))
@@ -125,7 +131,9 @@ NOISE: dict[str, Grid] = {
             LASTING,
             NOISE_IN_M,
             ALL_FEATURES,
+            LATE_TRUST,
         ),
+        options=FREE_ENDS,
         steps=(1_400_000, 5_000_000),
         preset="default",
         scale=100,
@@ -162,6 +170,7 @@ NOISE: dict[str, Grid] = {
         scale=100,
         published=TABLE_1,
         short=TASKS,
+        options=FREE_ENDS,
         solved=0.9,
         comparable=True,
     ),

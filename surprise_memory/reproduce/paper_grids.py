@@ -1,7 +1,7 @@
 """The paper's tables and figures as grids."""
 
 from surprise_memory.reproduce.grid import TASKS, Entry, Grid, methods
-from surprise_memory.reproduce.noise_grids import DEFAULT, GATED
+from surprise_memory.reproduce.noise_grids import DEFAULT, FREE_ENDS, GATED
 from surprise_memory.reproduce.published import (
     ATARI,
     GAMES,
@@ -44,6 +44,7 @@ PAPER: dict[str, Grid] = {
         scale=100,
         published=TABLE_1,
         short=TASKS,
+        options=FREE_ENDS,  # the paper's, also with our preset
         paper_says="The memory improves every generator on every task but ICM on Key-Door.",
         solved=0.9,
         comparable=True,
