@@ -23,6 +23,7 @@ from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, 
 from surprise_memory.reproduce.grid import Entry, Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local, settle
+from surprise_memory.reproduce.noise_grids import LATE_TRUST
 from surprise_memory.reproduce.probes import PROBES
 from surprise_memory.reproduce.published import ATARI, GAMES
 from surprise_memory.reproduce.report.gather import Result, Study, gather
@@ -38,6 +39,8 @@ from surprise_memory.reproduce.report.tables import (
 )
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import Locked, RunDir
+
+ROOT = Path(__file__).parents[1]
 
 CHROMIUM = Path("/usr/bin/chromium")
 OWN_PROCESS = "SURPRISE_MEMORY_TEST_ALONE"  # set where a test runs in a process of its own
@@ -100,6 +103,16 @@ def test_table_1_is_the_papers():
     assert {(cell.env, cell.entry) for cell in found} == set(GRIDS["table-1"].published)
     seeds = [cell.seed for cell in found]
     assert seeds == sorted(seeds)  # all cells once before any twice
+
+
+def test_options_that_came_or_went_leave_a_runs_name_as_it_was():
+    """Its settings of then, spelt as of today, are those of a run in the archive."""
+    archived = (ROOT / "results" / "noise-ablation" / "runs.jsonl").read_text()
+    env = "MiniGrid-KeyCorridorS4R3-v0"
+    found = cells("noise-ablation", "reduced", Path("anywhere"), seeds=3)
+    then = [c.path.name for c in found if (c.env, c.entry) == (env, LATE_TRUST.name)]
+    assert len(then) == 3
+    assert all(f'"{name}"' in archived for name in then)
 
 
 def test_options_reach_the_run_and_change_its_name():
