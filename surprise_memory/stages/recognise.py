@@ -12,6 +12,12 @@ nearer to noise than to real images, and a new thing before a usual background i
 an eighth of all sights. A sight is paid that either of them recognises. Nothing has to be learnt,
 so noise does not pay at the start either.
 
+The reservoir also keeps what was not recognised, and remembers that: such points are `odd`. A sight
+whose neighbours are odd is compared with odd points alone. Among them, noise is as far from the
+nearest as from all others, however rare it has become. Compared with everything, rare noise would
+be near to the other noise. A new place that was odd at first is near to its own earlier sights, and
+is recognised.
+
 What is not recognised is not remembered, either. Otherwise M would recall noise when it is asked
 about the next real sight, W could not rebuild that, and the sight would be novel again: an agent
 would turn the TV on to make the world around it new.
@@ -36,6 +42,7 @@ QUANTILE = 0.9  # of rho in a rollout: what is recognised well here
 NEIGHBOURS = 0.125  # share of the reservoir that d_k spans
 SAMPLE = 256  # points that d_k is estimated from: sorting all of them takes long
 SAME = 0.1  # of the mean distance: closer than this, distances say nothing
+VOTES = 8  # nearest points that say whether a sight is of the odd kind
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Recognise(Stage):
     logged = ("rho", "local_rho", "recognised")
 
     points: Tensor
+    odd: Tensor
     filled: Tensor
     added: Tensor
     usual: Tensor
@@ -88,6 +96,9 @@ class Recognise(Stage):
             projection = torch.randn(size, width, device="cpu") / width**0.5
         self.register_buffer("projection", projection)
         self.register_buffer("points", torch.zeros(c.reservoir, width, device="cpu"))
+        # Whether a point was not recognised when it came.
+        odd = torch.zeros(c.reservoir, dtype=torch.bool, device="cpu")
+        self.register_buffer("odd", odd)
         self.register_buffer("filled", torch.tensor(0, device="cpu"))
         self.register_buffer("added", torch.tensor(0, device="cpu"))  # rollouts
         # Both rho of what is well recognised.
@@ -102,10 +113,10 @@ class Recognise(Stage):
         projection = self.get_buffer("projection")
         if len(projection):
             point = point @ projection
-        known = self.points[: int(self.filled)]
+        number = int(self.filled)
         rho = point.new_ones(len(point), 2)
-        if len(known):  # before the first rollout nothing can be recognised
-            rho = recognised(point, known)
+        if number:  # before the first rollout nothing can be recognised
+            rho = recognised_among_its_kind(point, self.points[:number], self.odd[:number])
         return {"point": point, "rho": rho}
 
     def above(self, inputs: Columns) -> Tensor:
@@ -150,6 +161,7 @@ class Recognise(Stage):
         chosen = rows[(spread * len(rows)).long().to(rows.device)]
         place = numbers % size
         self.points[place] = rows_of_all(record["point"], chosen)
+        self.odd[place] = rows_of_all(record["recognised"], chosen) < 0.5
         self.filled.copy_(torch.clamp(self.filled + number, max=size))
         if self.added > 0:  # before, nothing was compared
             both = torch.stack([record["rho"][valid], record["local_rho"][valid]])
@@ -170,10 +182,40 @@ def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
     return ranks.total(found)
 
 
-def recognised(point: Tensor, known: Tensor, block: int = 512) -> Tensor:
-    """Both rho (K, 2) of points (K, d) among known ones (R, d): the plain one, the local one."""
-    step = max(1, len(known) // SAMPLE)
-    k = max(1, int(NEIGHBOURS * len(known[::step])))
+def recognised_among_its_kind(point: Tensor, known: Tensor, odd: Tensor) -> Tensor:
+    """Both rho (K, 2) of points (K, d) among known ones (R, d) of the kind of their neighbours."""
+    if not odd.any():
+        return recognised(point, known)
+    is_odd = mostly_odd(point, known, odd)
+    rho = point.new_empty(len(point), 2)
+    if is_odd.any():
+        # An eighth of them may reach beyond the noise, which is rare once nobody watches.
+        rho[is_odd] = recognised(point[is_odd], known[odd], k=VOTES)
+    if not is_odd.all():
+        rho[~is_odd] = recognised(point[~is_odd], known[~odd])
+    return rho
+
+
+def mostly_odd(point: Tensor, known: Tensor, odd: Tensor, block: int = 512) -> Tensor:
+    """Whether most of the nearest known points are odd: (K,) bool."""
+    votes = min(VOTES, len(known))
+    found = []
+    for some in point.split(block):
+        nearest = torch.cdist(some, known).topk(votes, dim=1, largest=False).indices
+        found.append(odd[nearest].sum(1) * 2 > votes)
+    return torch.cat(found)
+
+
+def recognised(point: Tensor, known: Tensor, k: int = 0, block: int = 512) -> Tensor:
+    """Both rho (K, 2) of points (K, d) among known ones (R, d): the plain one, the local one.
+
+    The latter is relative to the k-th nearest; 0 is an eighth of them, estimated from a sample.
+    """
+    step = 1
+    if k == 0:
+        step = max(1, len(known) // SAMPLE)
+        k = max(1, int(NEIGHBOURS * len(known[::step])))
+    k = min(k, len(known))
     found = []
     for some in point.split(block):
         distance = torch.cdist(some, known)
