@@ -16,6 +16,7 @@ from surprise_memory.stages.recognise import (
     Recognise,
     RecogniseConfig,
     recognised,
+    recognised_by_kind,
 )
 
 T, B, d = 24, 5, 150
@@ -96,7 +97,8 @@ def test_noise_that_is_nearer_to_noise_than_to_anything_real_is_not_paid():
         obs[:, 3:] = torch.randn(T, B - 3, d, generator=rng) * 0.7
         paid, record = ask(stage, obs)
         stage.update(record, torch.ones(T, B, dtype=torch.bool), warmup=False)
-    assert record["rho"][:, 3:].mean() > 0.3
+    fresh = torch.randn(20, d, generator=rng) * 0.7
+    assert recognised(fresh, stage.points)[:, 0].mean() > 0.3
     assert paid[:, 3:].mean() < 0.02
 
 
@@ -118,6 +120,64 @@ def test_a_first_sight_that_resembles_others_is_paid():
     paid, record = ask(stage, new)
     assert paid.min() > 0.9
     assert record["rho"].max() < 0.9  # it is not simply taken for a repeat
+
+
+def smooth_world(seed, noise_share, steps=256):
+    """Points of a smooth world (three hidden numbers), and noise that varies less than it does."""
+    rng = torch.Generator().manual_seed(seed)
+    fixed = torch.Generator().manual_seed(0)
+    shape = torch.randn(3, d, generator=fixed) * 0.8
+    obs = torch.randn(steps, 3, generator=rng) @ shape
+    number = max(2, int(steps * noise_share))
+    obs[-number:] = 1.3 + torch.randn(number, d, generator=rng)
+    return obs[:, None], number
+
+
+def test_noise_that_has_become_rare_is_still_not_recognised():
+    """Rarer than an eighth of the reservoir, noise is nearer to noise than to its neighbourhood."""
+    stage = Recognise((d,), RecogniseConfig(reservoir=1024, turnover=0.125))
+    shares = [0.3] * 5 + [0.3 * 0.75**i for i in range(12)] + [0.02] * 16
+    for seed, share in enumerate(shares, 1):
+        obs, number = smooth_world(seed, share)
+        paid, record = ask(stage, obs)
+        if seed > 2:
+            assert paid[-number:].mean() < 0.1, (seed, share)
+            assert paid[:-number].mean() > 0.9, (seed, share)
+        stage.update(record, torch.ones(256, 1, dtype=torch.bool), warmup=False)
+    assert 0 < stage.odd.float().mean() < 0.1
+
+
+def test_a_place_that_was_odd_at_first_is_recognised_when_it_is_seen_again():
+    stage = Recognise((d,), RecogniseConfig(reservoir=1024, turnover=0.125))
+    rng = torch.Generator().manual_seed(0)
+    place = 30 * torch.randn(d, generator=rng)
+    answers = []
+    for seed in range(1, 13):
+        obs, _ = smooth_world(seed, 0.1)
+        if seed > 8:
+            obs[:16, 0] = place + 0.5 * torch.randn(16, d, generator=rng)
+        paid, record = ask(stage, obs)
+        answers.append(paid[:16].mean().item())
+        stage.update(record, torch.ones(256, 1, dtype=torch.bool), warmup=False)
+    assert answers[8] < 0.1  # resembles nothing
+    assert min(answers[9:]) > 0.9
+
+
+def test_what_has_odd_neighbours_is_compared_with_odd_points_alone():
+    """On a line: usual points around 0, odd ones around 100."""
+    usual = torch.arange(-8.0, 8.0)[:, None]
+    odd = torch.arange(92.0, 108.0)[:, None]
+    known = torch.cat([usual, odd])
+    is_odd = torch.arange(32) >= 16
+    point = torch.tensor([[0.25], [100.25]])
+    rho = recognised_by_kind(point, known, is_odd)
+    assert torch.equal(rho[:1], recognised(point[:1], known))
+    one_odd = is_odd.clone()
+    one_odd[8] = True  # the point 0, the nearest to 0.25: most of its neighbours are usual
+    assert torch.equal(recognised_by_kind(point, known, one_odd)[:1], rho[:1])
+    assert torch.equal(rho[1:], recognised(point[1:], odd, k=8))
+    assert rho[1, 1].item() == pytest.approx(1 - 0.25 / 3.75)  # the 8th nearest is 104
+    assert torch.equal(recognised_by_kind(point, known, is_odd & False), recognised(point, known))
 
 
 def test_before_the_first_rollout_everything_is_paid():
@@ -145,7 +205,8 @@ def test_the_reservoir_is_an_even_spread_of_all_environments_and_times_and_forge
     for rollout in range(3):
         place = torch.stack(torch.meshgrid(torch.arange(T), torch.arange(B), indexing="ij"), -1)
         ones = torch.ones(T, B)
-        record = {"point": place.float() + 100 * rollout, "rho": ones, "local_rho": ones}
+        record = {"point": place.float() + 100 * rollout}
+        record |= dict.fromkeys(("rho", "local_rho", "recognised"), ones)
         stage.update(record, yes, warmup=False)
     kept = stage.points.view(2, 20, 2)  # half a reservoir from each of the last two rollouts
     rollouts = (kept[..., 0] // 100).long()

@@ -116,7 +116,7 @@ class Recognise(Stage):
         number = int(self.filled)
         rho = point.new_ones(len(point), 2)
         if number:  # before the first rollout nothing can be recognised
-            rho = recognised_among_its_kind(point, self.points[:number], self.odd[:number])
+            rho = recognised_by_kind(point, self.points[:number], self.odd[:number])
         return {"point": point, "rho": rho}
 
     def above(self, inputs: Columns) -> Tensor:
@@ -182,17 +182,15 @@ def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
     return ranks.total(found)
 
 
-def recognised_among_its_kind(point: Tensor, known: Tensor, odd: Tensor) -> Tensor:
-    """Both rho (K, 2) of points (K, d) among known ones (R, d) of the kind of their neighbours."""
+def recognised_by_kind(point: Tensor, known: Tensor, odd: Tensor) -> Tensor:
+    """Both rho (K, 2) of points (K, d) among all known ones (R, d), or among the odd ones alone."""
+    rho = recognised(point, known)
     if not odd.any():
-        return recognised(point, known)
+        return rho
     is_odd = mostly_odd(point, known, odd)
-    rho = point.new_empty(len(point), 2)
     if is_odd.any():
         # An eighth of them may reach beyond the noise, which is rare once nobody watches.
         rho[is_odd] = recognised(point[is_odd], known[odd], k=VOTES)
-    if not is_odd.all():
-        rho[~is_odd] = recognised(point[~is_odd], known[~odd])
     return rho
 
 
