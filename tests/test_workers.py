@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import fakes
 import numpy as np
@@ -10,6 +13,8 @@ import pytest
 from surprise_memory import UserError
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.envs.workers import Workers
+
+ROOT = Path(__file__).parents[1]
 
 B, STACK = 5, 4
 
@@ -108,3 +113,18 @@ def test_an_environment_that_cannot_be_made_is_one_sentence(pool):
 
 def test_more_workers_than_environments_are_not_started(pool):
     assert len(pool(num_envs=2, workers=6).workers) == 2
+
+
+def test_a_script_without_a_main_guard_is_told_of_it(tmp_path):
+    """Its workers import it, and would start workers of their own."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import fakes\n"
+        "from surprise_memory.envs.workers import Workers\n"
+        "Workers(fakes.Picture, {}, (40, 40, 3), 2, 0, 1)\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    env = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env)
+    assert done.returncode == 1
+    assert 'under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]

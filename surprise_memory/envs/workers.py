@@ -94,6 +94,12 @@ class Workers(VecEnv):
             space: gym.Space[Any] = _content(self._answer(k, START_SECONDS), "while it was made")
         except EOFError:
             process.join()
+            if process.exitcode == 1:  # Python ended before `work` began, which reports all else
+                raise UserError(
+                    "The environments' processes could not start, and their own message is above. "
+                    'In a script, put what it does under `if __name__ == "__main__":`. They import '
+                    "the script, too."
+                ) from None
             raise UserError(
                 f"An environment failed while it was made: exit code {process.exitcode}"
             ) from None
