@@ -16,7 +16,6 @@ from surprise_memory.stages.recognise import (
     Recognise,
     RecogniseConfig,
     recognised,
-    recognised_by_kind,
 )
 
 T, B, d = 24, 5, 150
@@ -165,19 +164,27 @@ def test_a_place_that_was_odd_at_first_is_recognised_when_it_is_seen_again():
 
 def test_what_has_odd_neighbours_is_compared_with_odd_points_alone():
     """On a line: usual points around 0, odd ones around 100."""
-    usual = torch.arange(-8.0, 8.0)[:, None]
-    odd = torch.arange(92.0, 108.0)[:, None]
-    known = torch.cat([usual, odd])
-    is_odd = torch.arange(32) >= 16
+    known = torch.cat([torch.arange(-8.0, 8.0), torch.arange(92.0, 108.0)])[:, None]
+    odd = torch.arange(32) >= 16
     point = torch.tensor([[0.25], [100.25]])
-    rho = recognised_by_kind(point, known, is_odd)
-    assert torch.equal(rho[:1], recognised(point[:1], known))
-    one_odd = is_odd.clone()
-    one_odd[8] = True  # the point 0, the nearest to 0.25: most of its neighbours are usual
-    assert torch.equal(recognised_by_kind(point, known, one_odd)[:1], rho[:1])
-    assert torch.equal(rho[1:], recognised(point[1:], odd, k=8))
-    assert rho[1, 1].item() == pytest.approx(1 - 0.25 / 3.75)  # the 8th nearest is 104
-    assert torch.equal(recognised_by_kind(point, known, is_odd & False), recognised(point, known))
+    plain = recognised(point, known)
+    rho = recognised(point, known, odd)
+    assert torch.equal(rho[0], plain[0])
+    mean = np.mean(np.abs(np.arange(92, 108) - 100.25))
+    want = [1 - 0.25 / mean, 1 - 0.25 / 3.75]  # the eighth nearest odd one is 104
+    assert rho[1].tolist() == pytest.approx(want)
+    one_more = odd.clone()
+    one_more[8] = True  # the point 0, the nearest to 0.25: its other neighbours are usual
+    assert torch.equal(recognised(point, known, one_more)[0], plain[0])
+    none = torch.zeros_like(odd)
+    assert torch.equal(recognised(point, known, none), plain)
+
+
+def test_fewer_than_eight_odd_points_are_all_that_there_is_to_compare_with():
+    known = torch.tensor([[0.0], [1.0], [3.0], [6.0], [10.0]])
+    odd = torch.ones(5, dtype=torch.bool)
+    rho = recognised(torch.tensor([[-1.0]]), known, odd)
+    assert rho[0].tolist() == pytest.approx([1 - 1 / 5, 1 - 1 / 11])
 
 
 def test_before_the_first_rollout_everything_is_paid():

@@ -27,6 +27,7 @@ is recognised. It is the memory's business to find a repeat less novel.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,6 +100,8 @@ class Recognise(Stage):
         # Whether a point was not recognised when it came.
         odd = torch.zeros(c.reservoir, dtype=torch.bool, device="cpu")
         self.register_buffer("odd", odd)
+        self.any_odd = False  # on the host, so that asking need not wait for a device
+        self.register_load_state_dict_post_hook(note_odd)
         self.register_buffer("filled", torch.tensor(0, device="cpu"))
         self.register_buffer("added", torch.tensor(0, device="cpu"))  # rollouts
         # Both rho of what is well recognised.
@@ -116,7 +119,8 @@ class Recognise(Stage):
         number = int(self.filled)
         rho = point.new_ones(len(point), 2)
         if number:  # before the first rollout nothing can be recognised
-            rho = recognised_by_kind(point, self.points[:number], self.odd[:number])
+            odd = self.odd[:number] if self.any_odd else None
+            rho = recognised(point, self.points[:number], odd)
         return {"point": point, "rho": rho}
 
     def above(self, inputs: Columns) -> Tensor:
@@ -162,11 +166,17 @@ class Recognise(Stage):
         place = numbers % size
         self.points[place] = rows_of_all(record["point"], chosen)
         self.odd[place] = rows_of_all(record["recognised"], chosen) < 0.5
+        note_odd(self)
         self.filled.copy_(torch.clamp(self.filled + number, max=size))
         if self.added > 0:  # before, nothing was compared
             both = torch.stack([record["rho"][valid], record["local_rho"][valid]])
             self.usual.lerp_(ranks.gather(both, dim=1).quantile(QUANTILE, dim=1), 0.1)
         self.added += 1
+
+
+def note_odd(stage: Any, _: Any = None) -> None:
+    """Note whether any point is odd: after an update, and after a state was loaded."""
+    stage.any_odd = bool(stage.odd.any())
 
 
 def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
@@ -182,45 +192,48 @@ def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
     return ranks.total(found)
 
 
-def recognised_by_kind(point: Tensor, known: Tensor, odd: Tensor) -> Tensor:
-    """Both rho (K, 2) of points (K, d) among all known ones (R, d), or among the odd ones alone."""
-    rho = recognised(point, known)
-    if not odd.any():
-        return rho
-    is_odd = mostly_odd(point, known, odd)
-    if is_odd.any():
-        # An eighth of them may reach beyond the noise, which is rare once nobody watches.
-        rho[is_odd] = recognised(point[is_odd], known[odd], k=VOTES)
-    return rho
-
-
-def mostly_odd(point: Tensor, known: Tensor, odd: Tensor, block: int = 512) -> Tensor:
-    """Whether most of the nearest known points are odd: (K,) bool."""
-    votes = min(VOTES, len(known))
-    found = []
-    for some in point.split(block):
-        nearest = torch.cdist(some, known).topk(votes, dim=1, largest=False).indices
-        found.append(odd[nearest].sum(1) * 2 > votes)
-    return torch.cat(found)
-
-
-def recognised(point: Tensor, known: Tensor, k: int = 0, block: int = 512) -> Tensor:
+def recognised(point: Tensor, known: Tensor, odd: Tensor | None = None, block: int = 512) -> Tensor:
     """Both rho (K, 2) of points (K, d) among known ones (R, d): the plain one, the local one.
 
-    The latter is relative to the k-th nearest; 0 is an eighth of them, estimated from a sample.
+    Points with mostly odd neighbours are compared with odd points alone, if `odd` (R,) is given.
     """
-    step = 1
-    if k == 0:
-        step = max(1, len(known) // SAMPLE)
-        k = max(1, int(NEIGHBOURS * len(known[::step])))
-    k = min(k, len(known))
+    step = max(1, len(known) // SAMPLE)
+    k = max(1, int(NEIGHBOURS * len(known[::step])))
     found = []
     for some in point.split(block):
         distance = torch.cdist(some, known)
-        nearest = distance.amin(1)
-        mean = distance.mean(1).clamp(min=1e-8)
         around = distance[:, ::step].kthvalue(k, dim=1).values
-        # The usual sights fill a whole neighbourhood: both distances are zero there.
-        around = torch.maximum(around, SAME * mean)
-        found.append(torch.stack([1 - nearest / mean, 1 - nearest / around], 1))
+        rho = both_rho(distance.amin(1), distance.mean(1), around)
+        if odd is not None:
+            among_odd = rho_among(distance, odd)
+            rho = torch.where(mostly_odd(distance, odd)[:, None], among_odd, rho)
+        found.append(rho)
     return torch.cat(found)
+
+
+def both_rho(nearest: Tensor, mean: Tensor, around: Tensor) -> Tensor:
+    """(K, 2) from distances (K,): to the nearest, on average, and around a point."""
+    mean = mean.clamp(min=1e-8)
+    # The usual sights fill a whole neighbourhood: both distances are zero there.
+    around = torch.maximum(around, SAME * mean)
+    return torch.stack([1 - nearest / mean, 1 - nearest / around], 1)
+
+
+def mostly_odd(distance: Tensor, odd: Tensor) -> Tensor:
+    """Whether most of the nearest points are odd: (K,) bool, from distances (K, R)."""
+    votes = min(VOTES, len(odd))
+    nearest = distance.topk(votes, dim=1, largest=False).indices
+    return odd[nearest].sum(1) * 2 > votes
+
+
+def rho_among(distance: Tensor, odd: Tensor) -> Tensor:
+    """Both rho (K, 2) among the odd points, the local one relative to the eighth of them.
+
+    An eighth of all might reach beyond the noise, which is rare once nobody watches.
+    """
+    far = float("inf")
+    votes = min(VOTES, len(odd))
+    nearest = distance.masked_fill(~odd, far).topk(votes, dim=1, largest=False).values
+    around = nearest.masked_fill(nearest == far, 0.0).amax(1)  # there may be fewer than eight
+    mean = (distance * odd).sum(1) / odd.sum()
+    return both_rho(nearest.amin(1), mean, around)

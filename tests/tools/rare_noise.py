@@ -8,7 +8,6 @@ real frames, as shares of full pay: as it is, and with every frame compared with
 odd or not.
 """
 
-import sys
 from statistics import mean
 
 import numpy as np
@@ -18,8 +17,7 @@ from torch import Tensor
 from surprise_memory.bonus.model import last_frame
 from surprise_memory.envs import make_vec
 from surprise_memory.nn.normalise import ObsWhitener
-from surprise_memory.stages import recognise
-from surprise_memory.stages.base import Steps
+from surprise_memory.stages import Recognise, RecogniseConfig, Steps
 
 ENV = "NoisyTV/MiniWorld-MazeS3Fast-v0"
 ENVS = 16
@@ -60,11 +58,11 @@ def draw(real: Tensor, noise: Tensor, number: int, rng: torch.Generator) -> Tens
     return torch.cat([shaken, mixed])
 
 
-def paid(real: Tensor, noise: Tensor) -> list[tuple[float, float]]:
+def paid(real: Tensor, noise: Tensor, all_points: bool) -> list[tuple[float, float]]:
     """For each rollout: the mean pay of real frames and of noise."""
     torch.manual_seed(0)
     rng = torch.Generator().manual_seed(0)
-    stage = recognise.Recognise((1, 84, 84), recognise.RecogniseConfig())
+    stage = Recognise((1, 84, 84), RecogniseConfig())
     valid = torch.ones(ROLLOUT, 1, dtype=torch.bool)
     one = torch.ones(ROLLOUT, 1)
     found = []
@@ -74,6 +72,8 @@ def paid(real: Tensor, noise: Tensor) -> list[tuple[float, float]]:
         reward, record, _ = stage(one, inputs, Steps(~valid, valid, one, one, one), None)
         found.append((reward[:-number].mean().item(), reward[-number:].mean().item()))
         stage.update(record, valid, warmup=False)
+        if all_points:
+            stage.any_odd = False
     return found
 
 
@@ -81,20 +81,13 @@ def main() -> None:
     """Print both tables."""
     torch.set_num_threads(1)
     real, noise = frames()
-    by_kind = recognise.recognised_by_kind
     print("| compared with | share of noise | pay of real frames | of noise |\n|---|---|---|---|")
-    for name in ("all points", "odd points, where they are near"):
-        if name == "all points":
-            recognise.recognised_by_kind = lambda point, known, odd: recognise.recognised(
-                point, known
-            )
-        else:
-            recognise.recognised_by_kind = by_kind
-        answers = paid(real, noise)
+    for name, all_points in (("all points", True), ("odd points, where they are near", False)):
+        answers = paid(real, noise, all_points)
         for start, end in ROWS:
             pays = [mean(column) for column in zip(*answers[start:end], strict=True)]
             print(f"| {name} | {SHARES[start]:.0%} | {pays[0]:.2f} | {pays[1]:.3f} |")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
