@@ -181,10 +181,21 @@ def test_what_has_odd_neighbours_is_compared_with_odd_points_alone():
 
 
 def test_fewer_than_eight_odd_points_are_all_that_there_is_to_compare_with():
-    known = torch.tensor([[0.0], [1.0], [3.0], [6.0], [10.0]])
-    odd = torch.ones(5, dtype=torch.bool)
-    rho = recognised(torch.tensor([[-1.0]]), known, odd)
+    known = torch.cat([torch.tensor([0.0, 1.0, 3.0, 6.0, 10.0]), torch.arange(500.0, 511.0)])
+    odd = torch.arange(16) < 5
+    rho = recognised(torch.tensor([[-1.0]]), known[:, None], odd)
     assert rho[0].tolist() == pytest.approx([1 - 1 / 5, 1 - 1 / 11])
+
+
+def test_a_loaded_stage_knows_its_odd_points():
+    stage = taught()
+    assert stage.odd.any()
+    other = Recognise((d,), SMALL)
+    other.load_state_dict(stage.state_dict())
+    obs, _ = world(99)
+    assert torch.equal(ask(other, obs)[0], ask(stage, obs)[0])
+    stage.any_odd = False
+    assert not torch.equal(ask(other, obs)[0], ask(stage, obs)[0])
 
 
 def test_before_the_first_rollout_everything_is_paid():
