@@ -20,6 +20,7 @@ from surprise_memory.stages.recognise import (
 
 T, B, d = 24, 5, 150
 SMALL = RecogniseConfig(reservoir=48, turnover=0.25)
+NONE = torch.zeros(0, 2)
 
 
 def world(seed, noise_share=0.25, sights=6):
@@ -58,15 +59,15 @@ def test_rho_is_one_minus_nearest_over_mean_distance():
     point = torch.tensor([[0.0, 0.0], [0.0, 5.0]])
     first = 1 - 0 / np.mean([0, 5, 10])
     second = 1 - np.hypot(3, 1) / np.mean([5, np.hypot(3, 1), np.hypot(6, 3)])
-    assert recognised(point, known)[:, 0].tolist() == pytest.approx([first, second], rel=1e-6)
+    assert recognised(point, known, NONE)[:, 0].tolist() == pytest.approx([first, second], rel=1e-6)
 
 
 def test_the_local_rho_compares_with_an_eighth_of_the_reservoir():
     known = torch.arange(1.0, 17.0)[:, None]  # 1 to 16 on a line: an eighth of them are two
     point = torch.tensor([[0.0], [4.25]])
-    rho = recognised(point, known)
+    rho = recognised(point, known, NONE[:, :1])
     assert rho[:, 1].tolist() == pytest.approx([1 - 1 / 2, 1 - 0.25 / 0.75], abs=1e-6)
-    assert torch.equal(recognised(point, known, block=1), recognised(point, known))
+    assert torch.equal(recognised(point, known, NONE[:, :1], block=1), rho)
 
 
 def test_a_new_thing_before_a_usual_background_is_paid():
@@ -91,13 +92,14 @@ def test_noise_that_is_nearer_to_noise_than_to_anything_real_is_not_paid():
     stage = Recognise((d,), SMALL)
     rng = torch.Generator().manual_seed(0)
     fixed = torch.randn(6, d, generator=rng) * 1.5
-    for _ in range(6):
+    for _ in range(12):  # until the noise of the first rollout is forgotten
         obs = fixed[torch.randint(0, 6, (T, B), generator=rng)]
         obs[:, 3:] = torch.randn(T, B - 3, d, generator=rng) * 0.7
         paid, record = ask(stage, obs)
         stage.update(record, torch.ones(T, B, dtype=torch.bool), warmup=False)
     fresh = torch.randn(20, d, generator=rng) * 0.7
-    assert recognised(fresh, stage.points)[:, 0].mean() > 0.3
+    together = torch.cat([stage.points[: stage.filled[0]], stage.odd[: stage.filled[1]]])
+    assert recognised(fresh, together, fresh[:0])[:, 0].mean() > 0.3
     assert paid[:, 3:].mean() < 0.02
 
 
@@ -143,7 +145,7 @@ def test_noise_that_has_become_rare_is_still_not_recognised():
             assert paid[-number:].mean() < 0.1, (seed, share)
             assert paid[:-number].mean() > 0.9, (seed, share)
         stage.update(record, torch.ones(256, 1, dtype=torch.bool), warmup=False)
-    assert 0 < stage.odd.float().mean() < 0.1
+    assert stage.filled == (1024, 256)
 
 
 def test_a_place_that_was_odd_at_first_is_recognised_when_it_is_seen_again():
@@ -162,37 +164,21 @@ def test_a_place_that_was_odd_at_first_is_recognised_when_it_is_seen_again():
     assert min(answers[9:]) > 0.9
 
 
-def test_what_has_odd_neighbours_is_compared_with_odd_points_alone():
-    """On a line: usual points around 0, odd ones around 100."""
-    known = torch.cat([torch.arange(-8.0, 8.0), torch.arange(92.0, 108.0)])[:, None]
-    odd = torch.arange(32) >= 16
-    point = torch.tensor([[0.25], [100.25]])
-    plain = recognised(point, known)
-    rho = recognised(point, known, odd)
-    assert torch.equal(rho[0], plain[0])
-    mean = np.mean(np.abs(np.arange(92, 108) - 100.25))
-    want = [1 - 0.25 / mean, 1 - 0.25 / 3.75]  # the eighth nearest odd one is 104
-    assert rho[1].tolist() == pytest.approx(want)
-    one_more = odd.clone()
-    one_more[8] = True  # the point 0, the nearest to 0.25: its other neighbours are usual
-    assert torch.equal(recognised(point, known, one_more)[0], plain[0])
-    none = torch.zeros_like(odd)
-    assert torch.equal(recognised(point, known, none), plain)
+def test_odd_points_recognise_only_what_is_twice_as_near():
+    """On a line: usual points at 0 and 10, an odd one at 100."""
+    usual, odd = torch.tensor([[0.0], [10.0]]), torch.tensor([[100.0]])
+    point = torch.tensor([[1.0], [97.0], [70.0]])
+    want = [1 - 1 / np.mean([1, 9, 99]), 1 - 2 * 3 / np.mean([97, 87, 3]), 0]
+    want[2] = max(1 - 60 / np.mean([70, 60, 30]), 1 - 2 * 30 / np.mean([70, 60, 30]))
+    assert recognised(point, usual, odd)[:, 0].tolist() == pytest.approx(want, rel=1e-5)
 
 
-def test_fewer_than_eight_odd_points_are_all_that_there_is_to_compare_with():
-    known = torch.cat([torch.tensor([0.0, 1.0, 3.0, 6.0, 10.0]), torch.arange(500.0, 511.0)])
-    odd = torch.arange(16) < 5
-    rho = recognised(torch.tensor([[-1.0]]), known[:, None], odd)
-    assert rho[0].tolist() == pytest.approx([1 - 1 / 5, 1 - 1 / 11])
-
-
-def test_a_loaded_stage_knows_its_odd_points():
+def test_a_loaded_stage_knows_how_many_points_it_has():
     stage = taught()
-    assert stage.odd.any()
+    assert min(stage.filled) > 0
     other = Recognise((d,), SMALL)
     other.load_state_dict(stage.state_dict())
-    assert other.any_odd
+    assert other.filled == stage.filled
     obs, _ = world(99)
     assert torch.equal(ask(other, obs)[1]["rho"], ask(stage, obs)[1]["rho"])
 
@@ -210,10 +196,10 @@ def test_rows_that_never_happened_never_enter_the_reservoir():
     obs[~valid] = torch.nan
     _, record = ask(stage, obs, valid)
     stage.update(record, valid, warmup=True)
-    assert stage.filled > 0
-    assert stage.points[: int(stage.filled)].isfinite().all()
+    assert sum(stage.filled) > 0
+    assert stage.points.isfinite().all() and stage.odd.isfinite().all()
     stage.update(record, torch.zeros(T, B, dtype=torch.bool), warmup=True)  # nothing happened
-    assert stage.points[: int(stage.filled)].isfinite().all()
+    assert stage.points.isfinite().all() and stage.odd.isfinite().all()
 
 
 def test_the_reservoir_is_an_even_spread_of_all_environments_and_times_and_forgets_the_oldest():
@@ -255,7 +241,8 @@ def test_the_threshold_follows_what_is_well_recognised_here():
         paid, record = ask(stage, obs)
         stage.update(record, yes, warmup=False)
     assert stage.usual.max() < 0.5
-    assert paid.numpy()[~noise].mean() > 0.9
+    # Not all: to a sight that was odd at first, half of a view is what a TV is to the others.
+    assert paid.numpy()[~noise].mean() > 0.8
 
 
 @pytest.mark.parametrize("kind", [Bonus, ReplayTrainer])

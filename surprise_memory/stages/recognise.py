@@ -12,11 +12,10 @@ nearer to noise than to real images, and a new thing before a usual background i
 an eighth of all sights. A sight is paid that either of them recognises. Nothing has to be learnt,
 so noise does not pay at the start either.
 
-The reservoir also keeps what was not recognised, and remembers that: such points are `odd`. A sight
-whose neighbours are odd is compared with odd points alone. Among them, noise is as far from the
-nearest as from all others, however rare it has become. Compared with everything, rare noise would
-be near to the other noise. A new place that was odd at first is near to its own earlier sights, and
-is recognised.
+What is not recognised is kept apart, as `odd` points, and d_1 is the distance to the others.
+Otherwise noise that has become rare would be near to the little other noise in the reservoir, and
+count as recognised. To be recognised by an odd point, a sight must be twice as near to it: noise is
+not, but a new place that was odd at first is near to its own earlier sights.
 
 What is not recognised is not remembered, either. Otherwise M would recall noise when it is asked
 about the next real sight, W could not rebuild that, and the sight would be novel again: an agent
@@ -43,7 +42,8 @@ QUANTILE = 0.9  # of rho in a rollout: what is recognised well here
 NEIGHBOURS = 0.125  # share of the reservoir that d_k spans
 SAMPLE = 256  # points that d_k is estimated from: sorting all of them takes long
 SAME = 0.1  # of the mean distance: closer than this, distances say nothing
-VOTES = 8  # nearest points that say whether a sight is of the odd kind
+ODD = 0.25  # of the reservoir's size: how many odd points are kept
+NEARER = 2.0  # times as near as a usual point: what recognises a sight by an odd one
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Recognise(Stage):
 
     points: Tensor
     odd: Tensor
-    filled: Tensor
+    kept: Tensor
     added: Tensor
     usual: Tensor
     thresholds: Tensor
@@ -97,12 +97,13 @@ class Recognise(Stage):
             projection = torch.randn(size, width, device="cpu") / width**0.5
         self.register_buffer("projection", projection)
         self.register_buffer("points", torch.zeros(c.reservoir, width, device="cpu"))
-        # Whether a point was not recognised when it came.
-        odd = torch.zeros(c.reservoir, dtype=torch.bool, device="cpu")
-        self.register_buffer("odd", odd)
-        self.any_odd = False  # on the host, so that asking need not wait for a device
-        self.register_load_state_dict_post_hook(note_odd)
-        self.register_buffer("filled", torch.tensor(0, device="cpu"))
+        self.register_buffer(
+            "odd", torch.zeros(max(1, int(ODD * c.reservoir)), width, device="cpu")
+        )
+        # Points that ever came into each of the two; the second number is that of the odd ones.
+        self.register_buffer("kept", torch.zeros(2, dtype=torch.int64, device="cpu"))
+        self.filled = (0, 0)  # on the host, so that asking need not wait for a device
+        self.register_load_state_dict_post_hook(note_filled)
         self.register_buffer("added", torch.tensor(0, device="cpu"))  # rollouts
         # Both rho of what is well recognised.
         self.register_buffer("usual", torch.ones(2, device="cpu"))
@@ -116,11 +117,10 @@ class Recognise(Stage):
         projection = self.get_buffer("projection")
         if len(projection):
             point = point @ projection
-        number = int(self.filled)
+        usual, odd = self.filled
         rho = point.new_ones(len(point), 2)
-        if number:  # before the first rollout nothing can be recognised
-            odd = self.odd[:number] if self.any_odd else None
-            rho = recognised(point, self.points[:number], odd)
+        if usual:  # before the first rollout nothing can be recognised
+            rho = recognised(point, self.points[:usual], self.odd[:odd])
         return {"point": point, "rho": rho}
 
     def above(self, inputs: Columns) -> Tensor:
@@ -153,30 +153,37 @@ class Recognise(Stage):
 
     @torch.no_grad()
     def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
-        """Replace the oldest of the reservoir by an even spread of the steps that happened."""
+        """Replace the oldest points by an even spread of the steps that happened."""
         happened = ranks.gather(valid, dim=1)  # (T, B) of all ranks
         rows = happened.flatten().nonzero().squeeze(1)
         if not len(rows):
             return
-        size = len(self.points)
-        number = min(len(rows), max(1, int(size * self.config.turnover)))
+        number = min(len(rows), max(1, int(len(self.points) * self.config.turnover)))
         numbers = torch.arange(number, device=rows.device) + self.added * number
         spread = (double(numbers + 1) * GOLDEN) % 1
         chosen = rows[(spread * len(rows)).long().to(rows.device)]
-        place = numbers % size
-        self.points[place] = rows_of_all(record["point"], chosen)
-        self.odd[place] = rows_of_all(record["recognised"], chosen) < 0.5
-        note_odd(self)
-        self.filled.copy_(torch.clamp(self.filled + number, max=size))
+        points = rows_of_all(record["point"], chosen)
+        is_odd = rows_of_all(record["recognised"], chosen) < 0.5
+        self.kept[0] += put(points[~is_odd], self.points, self.kept[0])
+        self.kept[1] += put(points[is_odd], self.odd, self.kept[1])
+        note_filled(self)
         if self.added > 0:  # before, nothing was compared
             both = torch.stack([record["rho"][valid], record["local_rho"][valid]])
             self.usual.lerp_(ranks.gather(both, dim=1).quantile(QUANTILE, dim=1), 0.1)
         self.added += 1
 
 
-def note_odd(stage: Any, _: Any = None) -> None:
-    """Note whether any point is odd: after an update, and after a state was loaded."""
-    stage.any_odd = bool(stage.odd.any())
+def put(new: Tensor, ring: Tensor, kept: Tensor) -> int:
+    """Replace the oldest of a ring by new points (K, d), after `kept` others; returns K."""
+    place = (kept + torch.arange(len(new), device=ring.device)) % len(ring)
+    ring[place] = new
+    return len(new)
+
+
+def note_filled(stage: Any, _: Any = None) -> None:
+    """Note how many points there are of each kind: after an update, and after a load."""
+    usual, odd = stage.kept.tolist()
+    stage.filled = (min(usual, len(stage.points)), min(odd, len(stage.odd)))
 
 
 def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
@@ -192,48 +199,22 @@ def rows_of_all(column: Tensor, rows: Tensor) -> Tensor:
     return ranks.total(found)
 
 
-def recognised(point: Tensor, known: Tensor, odd: Tensor | None = None, block: int = 512) -> Tensor:
-    """Both rho (K, 2) of points (K, d) among known ones (R, d): the plain one, the local one.
-
-    Points with mostly odd neighbours are compared with odd points alone, if `odd` (R,) is given.
-    """
-    step = max(1, len(known) // SAMPLE)
-    k = max(1, int(NEIGHBOURS * len(known[::step])))
+def recognised(point: Tensor, usual: Tensor, odd: Tensor, block: int = 512) -> Tensor:
+    """Both rho (K, 2) of points (K, d) among usual (R, d) and odd ones: plain, and local."""
+    step = max(1, (len(usual) + len(odd)) // SAMPLE)
     found = []
     for some in point.split(block):
-        distance = torch.cdist(some, known)
-        around = distance[:, ::step].kthvalue(k, dim=1).values
-        rho = both_rho(distance.amin(1), distance.mean(1), around)
-        if odd is not None:
-            among_odd = rho_among(distance, odd)
-            rho = torch.where(mostly_odd(distance, odd)[:, None], among_odd, rho)
-        found.append(rho)
+        to_usual = torch.cdist(some, usual)
+        to_odd = torch.cdist(some, odd)
+        distance = torch.cat([to_usual, to_odd], 1)
+        nearest = to_usual.amin(1)
+        mean = distance.mean(1).clamp(min=1e-8)
+        sample = distance[:, ::step]
+        around = sample.kthvalue(max(1, int(NEIGHBOURS * sample.shape[1])), dim=1).values
+        # The usual sights fill a whole neighbourhood: both distances are zero there.
+        around = torch.maximum(around, SAME * mean)
+        rho = 1 - nearest / mean
+        if len(odd):
+            rho = torch.maximum(rho, 1 - NEARER * to_odd.amin(1) / mean)
+        found.append(torch.stack([rho, 1 - nearest / around], 1))
     return torch.cat(found)
-
-
-def both_rho(nearest: Tensor, mean: Tensor, around: Tensor) -> Tensor:
-    """(K, 2) from distances (K,): to the nearest, on average, and around a point."""
-    mean = mean.clamp(min=1e-8)
-    # The usual sights fill a whole neighbourhood: both distances are zero there.
-    around = torch.maximum(around, SAME * mean)
-    return torch.stack([1 - nearest / mean, 1 - nearest / around], 1)
-
-
-def mostly_odd(distance: Tensor, odd: Tensor) -> Tensor:
-    """Whether most of the nearest points are odd: (K,) bool, from distances (K, R)."""
-    votes = min(VOTES, len(odd))
-    nearest = distance.topk(votes, dim=1, largest=False).indices
-    return odd[nearest].sum(1) * 2 > votes
-
-
-def rho_among(distance: Tensor, odd: Tensor) -> Tensor:
-    """Both rho (K, 2) among the odd points, the local one relative to the eighth of them.
-
-    An eighth of all might reach beyond the noise, which is rare once nobody watches.
-    """
-    far = float("inf")
-    votes = min(VOTES, len(odd))
-    nearest = distance.masked_fill(~odd, far).topk(votes, dim=1, largest=False).values
-    around = nearest.masked_fill(nearest == far, 0.0).amax(1)  # there may be fewer than eight
-    mean = (distance * odd).sum(1) / odd.sum()
-    return both_rho(nearest.amin(1), mean, around)
