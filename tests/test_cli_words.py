@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import fakes
@@ -106,6 +107,9 @@ def scalars(path, name):
 
 def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path):
     for steps in ((10, 20, 30, 40), (30, 40, 50)):  # killed, and resumed from step 20
+        # TensorBoard reads files in the order of their names, which have the second, then a number
+        # that counts a process's files. The tenth would come before the ninth of the same second.
+        time.sleep(1)
         kinds = find_loggers("tensorboard")
         with Loggers(kinds, tmp_path, {}, last_step=steps[0] + 30) as loggers:
             for step in steps:
