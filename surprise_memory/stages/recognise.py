@@ -176,7 +176,8 @@ class Recognise(Stage):
 def put(new: Tensor, ring: Tensor, kept: Tensor) -> int:
     """Replace the oldest of a ring by new points (K, d), after `kept` others; returns K."""
     place = (kept + torch.arange(len(new), device=ring.device)) % len(ring)
-    ring[place] = new
+    newest = slice(-len(ring), None)  # more than fit would compete for places
+    ring[place[newest]] = new[newest]
     return len(new)
 
 
