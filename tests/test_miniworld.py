@@ -54,12 +54,24 @@ def test_watching_shows_fresh_noise_in_the_newest_frame_and_moves_nothing(maze):
 def test_the_pose_stays_while_watching():
     env = miniworld.make("MiniWorld-MazeS3Fast-v0", False)
     before, _ = env.reset(seed=0)
-    pose = [*env.agent.pos, env.agent.dir]
+    agent = env.unwrapped.agent
+    pose = [*agent.pos, agent.dir]
     after, reward, terminated, truncated, _ = env.step(miniworld.NOOP)
-    assert [*env.agent.pos, env.agent.dir] == pose and not (reward or terminated or truncated)
+    assert [*agent.pos, agent.dir] == pose and not (reward or terminated or truncated)
     assert np.array_equal(before, after)
     env.step(2)
-    assert [*env.agent.pos, env.agent.dir] != pose
+    assert [*agent.pos, agent.dir] != pose
+
+
+def test_environments_of_one_process_are_drawn_with_their_own_walls():
+    alone = miniworld.make("MiniWorld-MazeS3Fast-v0", False)
+    other = miniworld.make("MiniWorld-MazeS3Fast-v0", False)
+    before, _ = alone.reset(seed=0)
+    other.reset(seed=5)
+    after, *_ = alone.step(miniworld.NOOP)
+    assert np.array_equal(before, after)
+    again, *_ = other.step(miniworld.NOOP)
+    assert not np.array_equal(after, again)
 
 
 def test_the_same_seed_gives_the_same_mazes_and_the_same_noise():
@@ -75,7 +87,7 @@ def test_the_same_seed_gives_the_same_mazes_and_the_same_noise():
 
 def test_the_papers_tasks_have_its_sizes():
     pick, rooms, maze = (
-        miniworld.make(f"MiniWorld-{name}-v0", False)
+        miniworld.make(f"MiniWorld-{name}-v0", False).unwrapped
         for name in ("PickupObjects", "FourRooms", "MazeS3Fast")
     )
     assert pick.num_objs == 3 and pick.action_space.n == 5 and pick.max_episode_steps == 400

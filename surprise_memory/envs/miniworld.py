@@ -76,6 +76,7 @@ def make(env_id: str, render: bool) -> gym.Env[Any, Any]:
     os.environ.setdefault("MESA_NO_ERROR", "1")
     import miniworld.miniworld as library
     from miniworld.opengl import FrameBuffer
+    from pyglet import gl
 
     # One sample a pixel: resolving the multisampled buffer takes half of a step in software.
     library.FrameBuffer = lambda width, height, samples: FrameBuffer(width, height, 1)
@@ -90,7 +91,44 @@ def make(env_id: str, render: bool) -> gym.Env[Any, Any]:
         window_height=side,
         **PAPER.get(env_id, {}),
     )
-    return env.unwrapped
+    return OwnWalls(env.unwrapped, library, gl)
+
+
+class OwnWalls(gym.Wrapper[Any, Any, Any, Any]):
+    """Draws the walls of its own environment.
+
+    MiniWorld keeps them in OpenGL's display list 1, which all environments of a process share:
+    all would be drawn with the walls of the one that was reset last.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], library: Any, gl: Any) -> None:
+        super().__init__(env)
+        self.library = library
+        walls = gl.glGenLists(1)
+        self.own = {
+            "glNewList": lambda _, mode: gl.glNewList(walls, mode),
+            "glCallList": lambda _: gl.glCallList(walls),
+            "glDeleteLists": lambda _, count: gl.glDeleteLists(walls, count),
+        }
+
+    def _use_own(self) -> None:
+        """Let MiniWorld take our list where it says 1."""
+        vars(self.library).update(self.own)
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Build walls, and draw them."""
+        self._use_own()
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        """Move, and draw."""
+        self._use_own()
+        return self.env.step(action)
+
+    def render(self) -> Any:
+        """Draw for people."""
+        self._use_own()
+        return self.env.render()
 
 
 class MiniWorld(Workers):
