@@ -25,6 +25,12 @@ _LATE = (("bonus.trust.least", 0.04), ("bonus.trust.full", 0.08), ("bonus.trust.
 LATE_TRUST = Entry(
     "rnd+sm+trust+recognise", (*FREE_ENDS, *_LATE), "rnd+sm+trust+recognise, late trust, free ends"
 )
+WITHOUT_ONE_PART = (
+    Entry("rnd+sm+recognise"),
+    Entry("rnd+sm+trust"),
+    Entry("rnd+sm+trust+recognise", FREE_ENDS, "rnd+sm+trust+recognise, free ends"),
+    Entry("rnd+sm+trust+recognise", _LATE, "rnd+sm+trust+recognise, late trust"),
+)
 GATED = Entry("rnd+sm+recognise+gate", FREE_ENDS)
 MOVING = Entry("rnd+sm+recognise+expect", FREE_ENDS)  # where things move by chance
 _STRICT = ("bonus.gate.margin", 0.02)
@@ -116,6 +122,17 @@ NOISE: dict[str, Grid] = {
         preset="default",
         scale=100,
         short=_WITH_TV,
+        solved=0.9,
+    ),
+    "noise-parts": Grid(
+        "The default bonus without one of its parts",
+        (TV_DOOR_KEY, KEY_DOOR, OBSTACLES, LAVA),
+        WITHOUT_ONE_PART,
+        steps=(2_000_000, 5_000_000),
+        env_steps={TV_DOOR_KEY: 600_000},
+        preset="default",
+        scale=100,
+        short=TASKS | _WITH_TV,
         solved=0.9,
     ),
     "noise-ablation": Grid(
