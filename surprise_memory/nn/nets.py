@@ -71,7 +71,7 @@ class Scale(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(..., C, H, W) to float."""
-        return image.float() / 255 if image.dtype == torch.uint8 else image
+        return image.float().div_(255) if image.dtype == torch.uint8 else image
 
 
 def conv(shape: Sequence[int], activation: Activation) -> tuple[Net, int]:

@@ -63,6 +63,8 @@ def fill(
 def check_finite(chunk: Chunk) -> None:
     """Stop before a NaN or an infinity from the environment reaches a network."""
     for name, column in {"next_obs": chunk.next_obs, "reward": chunk.reward}.items():
+        if not column.is_floating_point():  # bytes of images
+            continue
         bad = (~column.isfinite()).nonzero()  # (bad values, axes)
         if len(bad):
             _, b, *feature = bad[0].tolist()
