@@ -11,7 +11,7 @@ from surprise_memory.agents import DQN, PPO, DQNConfig, PPOConfig
 from surprise_memory.bonus.check.promises import equal
 from surprise_memory.cli import main
 from surprise_memory.errors import UserError
-from surprise_memory.nn.nets import Net, mlp, set_precision
+from surprise_memory.nn.nets import Net, Scale, mlp, set_precision
 from surprise_memory.torch_files import load
 
 WORDS = ["--preset", "debug", "--eval-episodes", "0"]
@@ -35,6 +35,18 @@ def test_hidden_layers_multiply_in_bfloat16_and_the_last_in_float32():
     torch.testing.assert_close(found, want, rtol=0, atol=0.02)
     assert 0 < (found - exact).abs().max() < 0.05
     assert not torch.equal(found, bf16(found))  # the output is not rounded
+
+
+def test_every_byte_is_scaled_as_by_float32_and_images_stay_as_they_are():
+    image = torch.arange(256, dtype=torch.uint8)
+    before = image.clone()
+    exact = image.float() / 255
+    assert torch.equal(Scale()(image), exact)
+    with torch.autocast("cpu", torch.bfloat16):
+        scaled = Scale()(image)
+    assert scaled.dtype == torch.bfloat16 and torch.equal(scaled.float(), bf16(exact))
+    assert torch.equal(image, before)
+    assert Scale()(exact) is exact
 
 
 def test_a_bonus_in_bfloat16_is_nearly_the_same_and_its_memory_is_float32():

@@ -15,6 +15,7 @@ from surprise_memory.stages.recognise import (
     PROJECTED,
     Recognise,
     RecogniseConfig,
+    among_each_other,
     recognised,
 )
 
@@ -84,7 +85,7 @@ def test_a_new_thing_before_a_usual_background_is_paid():
     thing[:5] += 4
     paid, record = ask(stage, thing.expand(1, 1, d))
     assert record["local_rho"].item() < 0.1
-    assert paid.item() > 0.95
+    assert paid.item() > 0.8
 
 
 def test_noise_that_is_nearer_to_noise_than_to_anything_real_is_not_paid():
@@ -92,15 +93,17 @@ def test_noise_that_is_nearer_to_noise_than_to_anything_real_is_not_paid():
     stage = Recognise((d,), SMALL)
     rng = torch.Generator().manual_seed(0)
     fixed = torch.randn(6, d, generator=rng) * 1.5
-    for _ in range(12):  # until the noise of the first rollout is forgotten
+    for rollout in range(12):
         obs = fixed[torch.randint(0, 6, (T, B), generator=rng)]
         obs[:, 3:] = torch.randn(T, B - 3, d, generator=rng) * 0.7
         paid, record = ask(stage, obs)
+        if rollout:  # the first is compared with nothing
+            assert paid[:, 3:].mean() < 0.02, rollout
+            assert paid[:, :3].mean() > (0.5 if rollout < 4 else 0.9), rollout
         stage.update(record, torch.ones(T, B, dtype=torch.bool), warmup=False)
     fresh = torch.randn(20, d, generator=rng) * 0.7
     together = torch.cat([stage.points[: stage.filled[0]], stage.odd[: stage.filled[1]]])
     assert recognised(fresh, together, fresh[:0])[:, 0].mean() > 0.3
-    assert paid[:, 3:].mean() < 0.02
 
 
 @pytest.mark.parametrize("noise_share", [0.05, 0.25, 0.6])
@@ -181,6 +184,22 @@ def test_a_loaded_stage_knows_how_many_points_it_has():
     assert other.filled == stage.filled
     obs, _ = world(99)
     assert torch.equal(ask(other, obs)[1]["rho"], ask(stage, obs)[1]["rho"])
+
+
+def test_the_first_points_are_compared_with_each_other():
+    """By hand: of four on a line, the last is about as far from all others."""
+    stage = Recognise((1,), RecogniseConfig(reservoir=4, turnover=1.0))
+    line = torch.tensor([[0.0], [1.0], [2.0], [12.0]])
+    rho = among_each_other(line)
+    want = [1 - 1 / 5, 1 - 1 / (13 / 3), 1 - 1 / (13 / 3), 1 - 10 / 11]
+    torch.testing.assert_close(rho[:, 0], torch.tensor(want))
+    assert rho[:, 1].tolist() == [0.0] * 4  # d_k is d_1 among so few
+    _, record = ask(stage, line[:, None])
+    stage.update(record, torch.ones(4, 1, dtype=torch.bool), warmup=False)
+    assert stage.filled == (3, 1)
+    assert stage.points[:3].flatten().sort().values.tolist() == [0.0, 1.0, 2.0]
+    assert stage.odd[0].item() == 12.0
+    assert among_each_other(line[:1]).tolist() == [[1.0, 1.0]]
 
 
 def test_before_the_first_rollout_everything_is_paid():

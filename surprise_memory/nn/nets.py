@@ -71,7 +71,13 @@ class Scale(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(..., C, H, W) to float."""
-        return image.float().div_(255) if image.dtype == torch.uint8 else image
+        if image.dtype != torch.uint8:
+            return image
+        dtype = torch.float32
+        device = image.device.type
+        if torch.is_autocast_enabled(device):  # bytes are exact in bfloat16, too
+            dtype = torch.get_autocast_dtype(device)
+        return image.to(dtype).div_(255)
 
 
 def conv(shape: Sequence[int], activation: Activation) -> tuple[Net, int]:

@@ -15,7 +15,8 @@ so noise does not pay at the start either.
 What is not recognised is kept apart, as `odd` points, and d_1 is the distance to the others.
 Otherwise noise that has become rare would be near to the little other noise in the reservoir, and
 count as recognised. To be recognised by an odd point, a sight must be twice as near to it: noise is
-not, but a new place that was odd at first is near to its own earlier sights.
+not, but a new place that was odd at first is near to its own earlier sights. The first points have
+nothing to be compared with but each other.
 
 What is not recognised is not remembered, either. Otherwise M would recall noise when it is asked
 about the next real sight, W could not rebuild that, and the sight would be novel again: an agent
@@ -164,6 +165,8 @@ class Recognise(Stage):
         chosen = rows[(spread * len(rows)).long().to(rows.device)]
         points = rows_of_all(record["point"], chosen)
         is_odd = rows_of_all(record["recognised"], chosen) < 0.5
+        if self.added == 0:
+            is_odd = self.above({"rho": among_each_other(points)}) < 0
         self.kept[0] += put(points[~is_odd], self.points, self.kept[0])
         self.kept[1] += put(points[is_odd], self.odd, self.kept[1])
         note_filled(self)
@@ -208,14 +211,28 @@ def recognised(point: Tensor, usual: Tensor, odd: Tensor, block: int = 512) -> T
         to_usual = torch.cdist(some, usual)
         to_odd = torch.cdist(some, odd)
         distance = torch.cat([to_usual, to_odd], 1)
-        nearest = to_usual.amin(1)
         mean = distance.mean(1).clamp(min=1e-8)
-        sample = distance[:, ::step]
-        around = sample.kthvalue(max(1, int(NEIGHBOURS * sample.shape[1])), dim=1).values
-        # The usual sights fill a whole neighbourhood: both distances are zero there.
-        around = torch.maximum(around, SAME * mean)
-        rho = 1 - nearest / mean
+        rho, local = both_rho(to_usual.amin(1), mean, distance[:, ::step])
         if len(odd):
             rho = torch.maximum(rho, 1 - NEARER * to_odd.amin(1) / mean)
-        found.append(torch.stack([rho, 1 - nearest / around], 1))
+        found.append(torch.stack([rho, local], 1))
     return torch.cat(found)
+
+
+def among_each_other(points: Tensor) -> Tensor:
+    """Both rho (K, 2) of points (K, d), each among the others."""
+    number = len(points)
+    if number == 1:
+        return points.new_ones(1, 2)
+    others = ~torch.eye(number, dtype=torch.bool, device=points.device)
+    distance = torch.cdist(points, points)[others].view(number, number - 1)
+    mean = distance.mean(1).clamp(min=1e-8)
+    return torch.stack(both_rho(distance.amin(1), mean, distance), 1)
+
+
+def both_rho(nearest: Tensor, mean: Tensor, sample: Tensor) -> tuple[Tensor, Tensor]:
+    """Rho (K,) and local rho (K,) from d_1, d_mean and the distances (K, S) that d_k is one of."""
+    around = sample.kthvalue(max(1, int(NEIGHBOURS * sample.shape[1])), dim=1).values
+    # The usual sights fill a whole neighbourhood: both distances are zero there.
+    around = torch.maximum(around, SAME * mean)
+    return 1 - nearest / mean, 1 - nearest / around
