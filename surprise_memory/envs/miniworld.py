@@ -97,8 +97,8 @@ def make(env_id: str, render: bool) -> gym.Env[Any, Any]:
 class OwnWalls(gym.Wrapper[Any, Any, Any, Any]):
     """Draws the walls of its own environment.
 
-    MiniWorld keeps them in OpenGL's display list 1, which all environments of a process share:
-    all would be drawn with the walls of the one that was reset last.
+    MiniWorld keeps them, and things that cannot move, in OpenGL's display list 1, which all
+    environments of a process share: all would be drawn with those of the one reset last.
     """
 
     def __init__(self, env: gym.Env[Any, Any], library: Any, gl: Any) -> None:
