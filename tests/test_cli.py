@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import os
 import shutil
 from ctypes.util import find_library
 from importlib import import_module
@@ -456,3 +457,14 @@ def test_every_preset_runs(tmp_path, preset):
 )
 def test_steps_are_written_as_people_write_them(text, number):
     assert count(text) == number
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "1"), ("0", "0")])
+def test_torch_may_take_large_pages_unless_the_user_says_otherwise(given, used, monkeypatch):
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "")  # so that it is restored in any case
+    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE")
+    if given is not None:
+        monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", given)
+    monkeypatch.setattr("surprise_memory.cli.main", lambda: 7)
+    assert import_module("surprise_memory.__main__").run() == 7
+    assert os.environ["THP_MEM_ALLOC_ENABLE"] == used
