@@ -88,7 +88,7 @@ def draw_curves(study: Study, metric: str, title: str) -> bytes:
             draw_band(axis, curves_of(runs, metric), entry.name, style_of(entry, i, by_generator))
         axis.set_title(panel.generator or study.grid.short.get(panel.env, panel.env), fontsize=9)
         axis.set_xlabel("million steps")
-        if by_generator:
+        if by_generator and axis.lines:  # some methods lack the metric
             axis.legend(frameon=False, fontsize=7)
     for axis in axes.flat[len(shown) :]:
         axis.set_axis_off()
