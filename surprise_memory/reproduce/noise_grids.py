@@ -25,6 +25,9 @@ _LATE = (("bonus.trust.least", 0.04), ("bonus.trust.full", 0.08), ("bonus.trust.
 LATE_TRUST = Entry(
     "rnd+sm+trust+recognise", (*FREE_ENDS, *_LATE), "rnd+sm+trust+recognise, late trust, free ends"
 )
+LIGHT = Entry(
+    "rnd+sm+trust+recognise", (("ppo.int_coef", 0.3),), "rnd+sm+trust+recognise, weight 0.3"
+)
 WITHOUT_ONE_PART = (
     Entry("rnd+sm+recognise"),
     Entry("rnd+sm+trust"),

@@ -1,7 +1,7 @@
 """The paper's tables and figures as grids."""
 
 from surprise_memory.reproduce.grid import TASKS, Entry, Grid, methods
-from surprise_memory.reproduce.noise_grids import DEFAULT, FREE_ENDS, GATED
+from surprise_memory.reproduce.noise_grids import DEFAULT, FREE_ENDS, GATED, LIGHT
 from surprise_memory.reproduce.published import (
     ATARI,
     GAMES,
@@ -61,7 +61,7 @@ PAPER: dict[str, Grid] = {
     "noisy-tv": Grid(
         "Noisy-TV in a 3-D maze",
         (TV_MAZE,),
-        (*methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"), DEFAULT, GATED),
+        (*methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"), DEFAULT, LIGHT, GATED),
         steps=(400_000, 4_000_000),
         scale=100,
         published={(TV_MAZE, "none"): (85, None), (TV_MAZE, "rnd+sm"): (90, None)},
