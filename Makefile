@@ -1,7 +1,7 @@
 # make setup    everything into .venv; demo and test do it by themselves
 # make demo     train, evaluate and draw
 # make test     lint and tests, as in CI
-# make learn    slow learning checks
+# make learn    slow checks, most of them of learning
 # make torture  bad options, calls, files and environments, and kills: TORTURE_MINUTES, TORTURE=cli
 # make storm    a run killed a hundred times against an unbroken one
 # make soak     the memory of two runs over SOAK_MINUTES

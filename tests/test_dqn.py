@@ -124,6 +124,7 @@ def test_refilling_teaches_nothing(tmp_path):
     assert all(torch.equal(x, after[name]) for name, x in before.items())
 
 
+@pytest.mark.slow
 def test_kill_9_then_resume_equals_an_undisturbed_run(tmp_path):
     words = [
         sys.executable,
