@@ -788,6 +788,19 @@ def test_an_action_whose_outcome_is_always_new_is_soon_no_news():
     assert raw[watched].mean() < 0.3 * norm[watched].mean()
 
 
+def test_an_expectation_whose_units_are_all_off_still_learns():
+    """With plain ReLUs 99 % of them were off after two million steps among balls, for good."""
+    bonus, (chunk,) = expecting(), chunks(1)
+    stage = bonus.model.stages["expect"]
+    with torch.no_grad():
+        for layer in stage.net[:-1]:
+            if isinstance(layer, torch.nn.Linear):
+                layer.bias.fill_(-100.0)
+    _, trace, _ = bonus(chunk, bonus.start())
+    bonus.losses(trace, chunk.valid_rows())["expect"].backward()
+    assert all(p.grad.abs().sum() > 0 for p in stage.net.parameters())
+
+
 def test_the_expectation_learns_from_its_own_loss_alone():
     bonus, (chunk,) = expecting(), chunks(1)
     _, trace, _ = bonus(chunk, bonus.start())

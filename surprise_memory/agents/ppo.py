@@ -15,7 +15,7 @@ from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import built_on_host, double, pick_device, shuffled
 from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, set_precision
-from surprise_memory.nn.returns import gae
+from surprise_memory.nn.returns import gae, paid_share
 from surprise_memory.types import Chunk
 
 WIDEST_ACTION = 20.0  # of a Box, from bound to bound; draws of N(0, 1) see less than a third of it
@@ -98,6 +98,10 @@ class PPO(Agent):
         set_precision(self.policy, precision)
         self.policy.to(self.device)
         self.rng = torch.Generator().manual_seed(seed)
+        # Without weight, the task's reward must not reach the agent in any way.
+        self.fades = intrinsic and config.fade > 0 and config.ext_coef > 0
+        self.best = 0.0  # the task's best return so far
+        self.success = 0.0  # its mean return, as a share of that
         self.optimiser = torch.optim.Adam(
             self.policy.parameters(), lr=config.lr, eps=1e-8, fused=True
         )
@@ -134,8 +138,31 @@ class PPO(Agent):
             v_int = chunk.extras["v_int"]
             adv = gae(r_int, v_int, last_int, never, valid, self._gamma_int(chunk), c.lam)
             columns["int"] = adv + v_int
-            columns["advantage"] = columns["advantage"] + c.int_coef * adv
+            columns["advantage"] = columns["advantage"] + self.int_weight() * adv
         return columns
+
+    def int_weight(self) -> float:
+        """The bonus's weight, which fades as the task pays.
+
+        A bonus whose scale follows what novelty is left would never fade by itself. A task that
+        only punishes has not paid: then there is all the more to explore.
+        """
+        c = self.config
+        if not self.fades:
+            return c.int_coef
+        return c.int_coef * (1 - c.fade * self.success)
+
+    def update_success(self, chunk: Chunk, returns: Tensor) -> None:
+        """Take the task's returns (T, B) of a rollout into what decides on the bonus's weight.
+
+        The best return is one of a step that was paid: before, a return is the critic's guess.
+        """
+        happened = returns[chunk.valid]
+        paid = returns[chunk.valid & (chunk.reward > 0)]
+        here = (max(paid.tolist(), default=0.0), happened.sum().item(), len(happened))
+        best, total, rows = zip(*ranks.everyones(here), strict=True)
+        self.best = max(self.best, *best)
+        self.success = paid_share(sum(total) / max(1, sum(rows)), self.best)
 
     def _gamma_int(self, chunk: Chunk) -> float | Tensor:
         """The discount of the bonus after each step: (T, B), or one number for all.
@@ -190,6 +217,11 @@ class PPO(Agent):
         assert (r_int is not None) == self.intrinsic
         columns = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.extras["log_prob"]}
         columns |= self.advantages(chunk, r_int)
+        told = {}
+        if self.intrinsic:
+            told["charts/int_weight"] = self.int_weight()
+        if self.fades:
+            self.update_success(chunk, columns["ext"])
         flat = {name: column.flatten(0, 1) for name, column in columns.items()}
         c = self.config
         rows = chunk.valid_rows()
@@ -210,7 +242,7 @@ class PPO(Agent):
                 if c.max_grad_norm:
                     nn.utils.clip_grad_norm_(self.policy.parameters(), c.max_grad_norm)
                 self.optimiser.step()
-        told = {f"losses/{name}": value.item() for name, value in report.items()}
+        told |= {f"losses/{name}": value.item() for name, value in report.items()}
         return ranks.mean_report(told, size)
 
     def synchronise(self) -> None:
@@ -222,6 +254,8 @@ class PPO(Agent):
         """Everything that lasts."""
         return {
             "policy": self.policy.state_dict(),
+            "best": self.best,
+            "success": self.success,
             "optimiser": self.optimiser.state_dict(),
             "rng": self.rng.get_state(),
         }
@@ -229,6 +263,8 @@ class PPO(Agent):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.policy.load_state_dict(state["policy"])
+        self.best = state["best"]
+        self.success = state["success"]
         # A copy, because torch would share the moments.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.set_state(state["rng"])

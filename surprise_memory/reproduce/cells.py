@@ -35,7 +35,12 @@ from surprise_memory.training.rundir import Locked, RunDir, flatten
 # the lock of a machine that is gone.
 PATIENCE = 120
 # Options that came later, and the values that change nothing. With these, a run keeps its name.
-LATER = {"bonus.memory.write_every": 1, "ppo.end_discount": 1.0, "bonus.trust.rate": 0.1}
+LATER = {
+    "bonus.memory.write_every": 1,
+    "ppo.end_discount": 1.0,
+    "ppo.fade": 0.0,
+    "bonus.trust.rate": 0.1,
+}
 # Options that are gone, and the values that all runs had. They are still a part of the name.
 GONE = {"ppo.episodic_intrinsic": False}
 BUSY = 75  # exit code of a cell's process that found another one in its directory (EX_TEMPFAIL)

@@ -38,7 +38,7 @@ class Expect(Stage):
         require(config.lr > 0, "expect.lr", config.lr, "above 0")
         self.lr = config.lr
         self.encoder, width = flat(shape, WIDTH)
-        self.net = mlp([width + actions.width, WIDTH, WIDTH, 1], nn.ReLU)
+        self.net = mlp([width + actions.width, WIDTH, WIDTH, 1], nn.LeakyReLU)
 
     def expected(self, inputs: Columns) -> Tensor:
         """E[r | s, a] (K,) of normalised states (K, *shape) and encoded actions (K, A)."""
