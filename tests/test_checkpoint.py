@@ -104,7 +104,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused(finished, tmp_path):
     with pytest.raises(UserError, match="an earlier version wrote it"):
         read_checkpoint(out)
     save(content, out.checkpoint)
-    with pytest.raises(UserError, match="not a 'surprise-memory checkpoint 3'"):
+    with pytest.raises(UserError, match="not a 'surprise-memory checkpoint 4'"):
         read_checkpoint(out)
 
 

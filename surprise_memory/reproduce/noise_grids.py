@@ -19,23 +19,31 @@ HELD_OUT = (
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 DEFAULT = Entry("rnd+sm+trust+recognise")
-# What the default was before: ends cost the bonus nothing, and trust comes later.
-FREE_ENDS: Options = (("ppo.end_discount", 1.0),)
+# What the default was before: the bonus keeps its weight, ends cost it nothing, trust comes later.
+NO_FADE: Options = (("ppo.fade", 0.0),)
+_FREE_ENDS: Options = (("ppo.end_discount", 1.0),)
+PAPERS_STREAM: Options = (*NO_FADE, *_FREE_ENDS)  # the bonus's return and weight as in the paper
 _LATE = (("bonus.trust.least", 0.04), ("bonus.trust.full", 0.08), ("bonus.trust.rate", 0.1))
 LATE_TRUST = Entry(
-    "rnd+sm+trust+recognise", (*FREE_ENDS, *_LATE), "rnd+sm+trust+recognise, late trust, free ends"
+    "rnd+sm+trust+recognise",
+    (*PAPERS_STREAM, *_LATE),
+    "rnd+sm+trust+recognise, late trust, free ends",
 )
+LASTING_WEIGHT = Entry("rnd+sm+trust+recognise", NO_FADE, "rnd+sm+trust+recognise, no fade")
 LIGHT = Entry(
-    "rnd+sm+trust+recognise", (("ppo.int_coef", 0.3),), "rnd+sm+trust+recognise, weight 0.3"
+    "rnd+sm+trust+recognise",
+    (*NO_FADE, ("ppo.int_coef", 0.3)),
+    "rnd+sm+trust+recognise, weight 0.3",
 )
 WITHOUT_ONE_PART = (
-    Entry("rnd+sm+recognise"),
-    Entry("rnd+sm+trust"),
-    Entry("rnd+sm+trust+recognise", FREE_ENDS, "rnd+sm+trust+recognise, free ends"),
-    Entry("rnd+sm+trust+recognise", _LATE, "rnd+sm+trust+recognise, late trust"),
+    LASTING_WEIGHT,
+    Entry("rnd+sm+recognise", NO_FADE),
+    Entry("rnd+sm+trust", NO_FADE),
+    Entry("rnd+sm+trust+recognise", PAPERS_STREAM, "rnd+sm+trust+recognise, free ends"),
+    Entry("rnd+sm+trust+recognise", (*NO_FADE, *_LATE), "rnd+sm+trust+recognise, late trust"),
 )
-GATED = Entry("rnd+sm+recognise+gate", FREE_ENDS)
-MOVING = Entry("rnd+sm+recognise+expect", FREE_ENDS)  # where things move by chance
+GATED = Entry("rnd+sm+recognise+gate", PAPERS_STREAM)
+MOVING = Entry("rnd+sm+recognise+expect", PAPERS_STREAM)  # where things move by chance
 _STRICT = ("bonus.gate.margin", 0.02)
 STRICT = Entry("rnd+sm+recognise+gate", (_STRICT,), "rnd+sm+recognise+gate, margin 0.02")
 _SLOW_SCALE = (_STRICT, ("bonus.scale_momentum", 0.97))
@@ -104,7 +112,7 @@ NOISE: dict[str, Grid] = {
     "noise-held-out": Grid(
         "The same on tasks that it was not chosen on",
         HELD_OUT,
-        (*methods("none", "rnd+sm"), DEFAULT, GATED),
+        (*methods("none", "rnd+sm"), DEFAULT, LASTING_WEIGHT, GATED),
         steps=(1_400_000, 5_000_000),
         env_steps={HELD_OUT[4]: 200_000},
         preset="default",
@@ -118,8 +126,10 @@ NOISE: dict[str, Grid] = {
         (
             *methods("none", "rnd", "icm", "ngu", "disagreement", "rnd+sm"),
             DEFAULT,
-            *methods("icm+sm+trust+recognise", "ae+sm+trust+recognise"),
-            *methods("icm+sm+recognise+gate", "ae+sm+recognise+gate"),
+            Entry("icm+sm+trust+recognise", NO_FADE),
+            Entry("ae+sm+trust+recognise", NO_FADE),
+            Entry("icm+sm+recognise+gate", PAPERS_STREAM),
+            Entry("ae+sm+recognise+gate", PAPERS_STREAM),
         ),
         steps=(1_400_000, 5_000_000),
         preset="default",
@@ -129,10 +139,10 @@ NOISE: dict[str, Grid] = {
     ),
     "noise-parts": Grid(
         "The default bonus without one of its parts",
-        (TV_DOOR_KEY, KEY_DOOR, OBSTACLES, LAVA),
+        (TV_DOOR_KEY, TV_KEY_CORRIDOR, KEY_CORRIDOR, KEY_DOOR, OBSTACLES, LAVA),
         WITHOUT_ONE_PART,
-        steps=(2_000_000, 5_000_000),
-        env_steps={TV_DOOR_KEY: 600_000},
+        steps=(1_400_000, 5_000_000),
+        env_steps={TV_DOOR_KEY: 600_000} | dict.fromkeys((KEY_DOOR, OBSTACLES, LAVA), 2_000_000),
         preset="default",
         scale=100,
         short=TASKS | _WITH_TV,
@@ -153,7 +163,7 @@ NOISE: dict[str, Grid] = {
             ALL_FEATURES,
             LATE_TRUST,
         ),
-        options=FREE_ENDS,
+        options=PAPERS_STREAM,
         steps=(1_400_000, 5_000_000),
         preset="default",
         scale=100,
@@ -171,6 +181,7 @@ NOISE: dict[str, Grid] = {
             *noisy("rnd", "icm", "ngu", "ae"),
         ),
         steps=(400_000, 2_000_000),
+        options=NO_FADE,
         preset="default",
         scale=100,
         solved=0.9,
@@ -190,7 +201,7 @@ NOISE: dict[str, Grid] = {
         scale=100,
         published=TABLE_1,
         short=TASKS,
-        options=FREE_ENDS,
+        options=PAPERS_STREAM,
         solved=0.9,
         comparable=True,
     ),

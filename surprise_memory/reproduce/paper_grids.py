@@ -1,7 +1,13 @@
 """The paper's tables and figures as grids."""
 
 from surprise_memory.reproduce.grid import TASKS, Entry, Grid, methods
-from surprise_memory.reproduce.noise_grids import DEFAULT, FREE_ENDS, GATED, LIGHT
+from surprise_memory.reproduce.noise_grids import (
+    DEFAULT,
+    GATED,
+    LASTING_WEIGHT,
+    LIGHT,
+    PAPERS_STREAM,
+)
 from surprise_memory.reproduce.published import (
     ATARI,
     GAMES,
@@ -44,7 +50,7 @@ PAPER: dict[str, Grid] = {
         scale=100,
         published=TABLE_1,
         short=TASKS,
-        options=FREE_ENDS,  # the paper's, also with our preset
+        options=PAPERS_STREAM,  # also with our preset
         paper_says="The memory improves every generator on every task but ICM on Key-Door.",
         solved=0.9,
         comparable=True,
@@ -61,7 +67,13 @@ PAPER: dict[str, Grid] = {
     "noisy-tv": Grid(
         "Noisy-TV in a 3-D maze",
         (TV_MAZE,),
-        (*methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"), DEFAULT, LIGHT, GATED),
+        (
+            *methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"),
+            Entry(DEFAULT.method, (("ppo.fade", 0.8),)),  # also with the paper's settings
+            LASTING_WEIGHT,
+            LIGHT,
+            GATED,
+        ),
         steps=(400_000, 4_000_000),
         scale=100,
         published={(TV_MAZE, "none"): (85, None), (TV_MAZE, "rnd+sm"): (90, None)},

@@ -16,7 +16,7 @@ from surprise_memory.training.processes import check_same, own_actions, share
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import moved, rebuild
 
-FORMAT = "surprise-memory checkpoint 3"
+FORMAT = "surprise-memory checkpoint 4"
 KEYS = {
     "format", "method", "agent", "buffer", "bonus", "runner", "recent", "bonus_carry", "env",
     "warmup",
