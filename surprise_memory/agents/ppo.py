@@ -1,79 +1,21 @@
 """Proximal policy optimisation with two value heads, for task and bonus (Burda et al., 2018)."""
 
 import copy
-import warnings
 from typing import Any
 
-import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.agents.base import Agent, Mode, State
+from surprise_memory.agents.fade import FadingWeight
+from surprise_memory.agents.policy import Policy
 from surprise_memory.agents.ppo_config import PPOConfig, check_ppo
-from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import built_on_host, double, pick_device, shuffled
-from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, set_precision
-from surprise_memory.nn.returns import gae, paid_share
+from surprise_memory.nn.nets import set_precision
+from surprise_memory.nn.returns import gae
 from surprise_memory.types import Chunk
-
-WIDEST_ACTION = 20.0  # of a Box, from bound to bound; draws of N(0, 1) see less than a third of it
-
-
-class Policy(nn.Module):
-    """One trunk, the action distribution, and two values: (logits or mean, v_ext, v_int)."""
-
-    def __init__(self, obs_shape: tuple[int, ...], action_space: Space[Any], hidden: int) -> None:
-        super().__init__()
-        if is_image(obs_shape):
-            net, width = conv(obs_shape, nn.LeakyReLU)
-            layers = mlp([width, hidden, hidden], nn.ReLU)
-            self.trunk: nn.Module = nn.Sequential(net, layers, nn.ReLU())
-        else:
-            layers = mlp([*obs_shape, hidden, hidden, hidden], nn.Tanh)
-            self.trunk = nn.Sequential(layers, nn.Tanh())
-        self.log_std = None
-        if isinstance(action_space, spaces.Discrete):
-            outputs = int(action_space.n)
-        elif isinstance(action_space, spaces.Box) and len(action_space.shape) == 1:
-            outputs = action_space.shape[0]
-            self.log_std = nn.Parameter(torch.zeros(outputs, device="cpu"))
-            warn_of_bounds(action_space)
-        else:
-            raise UserError(
-                "PPO acts in Discrete and one-dimensional Box spaces, this environment has "
-                f"{action_space}."
-            )
-        self.actor = orthogonal(nn.Linear(hidden, outputs), 0.01)
-        self.critics = orthogonal(nn.Linear(hidden, 2), 0.01)
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(K, *obs) to the distribution's parameters (K, A) and the values (K,), (K,)."""
-        x = self.trunk(obs)
-        values = self.critics(x)
-        return self.actor(x), values[:, 0], values[:, 1]
-
-    def sample(self, head: Tensor, rng: torch.Generator, greedy: bool = False) -> Tensor:
-        """Actions (K,) or (K, A)."""
-        noise = torch.empty(head.shape, device="cpu")  # drawn on the host, as all random numbers
-        if self.log_std is None:
-            if greedy:
-                return head.argmax(1)
-            # Gumbel's trick: one draw per logit, no normalisation.
-            gumbel = noise.exponential_(generator=rng).log().to(head.device)
-            return (head - gumbel).argmax(1)
-        if greedy:
-            return head
-        return head + self.log_std.exp() * noise.normal_(generator=rng).to(head.device)
-
-    def log_prob(self, head: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """(log pi(a), entropy), both (K,)."""
-        if self.log_std is None:
-            log_p = head.log_softmax(1)
-            return log_p.gather(1, action[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(1)
-        normal = torch.distributions.Normal(head, self.log_std.exp().expand_as(head))
-        return normal.log_prob(action).sum(1), normal.entropy().sum(1)
 
 
 class PPO(Agent):
@@ -99,9 +41,8 @@ class PPO(Agent):
         self.policy.to(self.device)
         self.rng = torch.Generator().manual_seed(seed)
         # Without weight, the task's reward must not reach the agent in any way.
-        self.fades = intrinsic and config.fade > 0 and config.ext_coef > 0
-        self.best = 0.0  # the task's best return so far
-        self.success = 0.0  # its mean return, as a share of that
+        fade = config.fade if config.ext_coef else 0.0
+        self.weight = FadingWeight(config.int_coef, fade)
         self.optimiser = torch.optim.Adam(
             self.policy.parameters(), lr=config.lr, eps=1e-8, fused=True
         )
@@ -138,31 +79,8 @@ class PPO(Agent):
             v_int = chunk.extras["v_int"]
             adv = gae(r_int, v_int, last_int, never, valid, self._gamma_int(chunk), c.lam)
             columns["int"] = adv + v_int
-            columns["advantage"] = columns["advantage"] + self.int_weight() * adv
+            columns["advantage"] = columns["advantage"] + self.weight.now() * adv
         return columns
-
-    def int_weight(self) -> float:
-        """The bonus's weight, which fades as the task pays.
-
-        A bonus whose scale follows what novelty is left would never fade by itself. A task that
-        only punishes has not paid: then there is all the more to explore.
-        """
-        c = self.config
-        if not self.fades:
-            return c.int_coef
-        return c.int_coef * (1 - c.fade * self.success)
-
-    def update_success(self, chunk: Chunk, returns: Tensor) -> None:
-        """Take the task's returns (T, B) of a rollout into what decides on the bonus's weight.
-
-        The best return is one of a step that was paid: before, a return is the critic's guess.
-        """
-        happened = returns[chunk.valid]
-        paid = returns[chunk.valid & (chunk.reward > 0)]
-        here = (max(paid.tolist(), default=0.0), happened.sum().item(), len(happened))
-        best, total, rows = zip(*ranks.everyones(here), strict=True)
-        self.best = max(self.best, *best)
-        self.success = paid_share(sum(total) / max(1, sum(rows)), self.best)
 
     def _gamma_int(self, chunk: Chunk) -> float | Tensor:
         """The discount of the bonus after each step: (T, B), or one number for all.
@@ -219,9 +137,8 @@ class PPO(Agent):
         columns |= self.advantages(chunk, r_int)
         told = {}
         if self.intrinsic:
-            told["charts/int_weight"] = self.int_weight()
-        if self.fades:
-            self.update_success(chunk, columns["ext"])
+            told["charts/int_weight"] = self.weight.now()
+            self.weight.update(chunk, columns["ext"])
         flat = {name: column.flatten(0, 1) for name, column in columns.items()}
         c = self.config
         rows = chunk.valid_rows()
@@ -254,8 +171,7 @@ class PPO(Agent):
         """Everything that lasts."""
         return {
             "policy": self.policy.state_dict(),
-            "best": self.best,
-            "success": self.success,
+            "weight": self.weight.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "rng": self.rng.get_state(),
         }
@@ -263,25 +179,10 @@ class PPO(Agent):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.policy.load_state_dict(state["policy"])
-        self.best = state["best"]
-        self.success = state["success"]
+        self.weight.load_state_dict(state["weight"])
         # A copy, because torch would share the moments.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.set_state(state["rng"])
-
-
-def warn_of_bounds(space: spaces.Box) -> None:
-    """Name an action that a policy that begins as N(0, 1) hardly explores: it is not rescaled."""
-    low, high = space.low.astype(float), space.high.astype(float)
-    width = high - low
-    odd = (low >= 1) | (high <= -1) | ((width > WIDEST_ACTION) & np.isfinite(width))
-    if odd.any():
-        i = int(odd.argmax())
-        warnings.warn(
-            f"Action {i} goes from {low[i]:g} to {high[i]:g}, and PPO begins to draw it from "
-            "N(0, 1): wrap the environment in gymnasium.wrappers.RescaleAction(env, -1, 1).",
-            stacklevel=2,
-        )
 
 
 def minibatches(columns: dict[str, Tensor], rows: Tensor, number: int) -> list[dict[str, Tensor]]:

@@ -56,17 +56,6 @@ def discounted_filter(
     return filtered, carry
 
 
-def paid_share(mean: float, best: float) -> float:
-    """How near the mean return is to the best one, in [0, 1]; 0 as long as the best is 0.
-
-    >>> paid_share(0.4, best=0.8), paid_share(-0.5, best=1.0), paid_share(0.2, best=0.0)
-    (0.5, 0.0, 0.0)
-    """
-    if best <= 0:
-        return 0.0
-    return min(1.0, max(0.0, mean / best))
-
-
 def rescale(x: Tensor, eps: float = 1e-3) -> Tensor:
     """h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x (Pohlen et al., 2018).
 

@@ -3,7 +3,8 @@
     python tests/tools/turning.py RUN
 
 RUN is a run in `NoisyTV/MiniWorld-MazeS3Fast-v0`. All environments turn right for 128 steps. Prints
-the mean novelty and pay of each circle: the first one shows new views, the others exact repeats.
+the mean novelty e of each circle, e_2 (the novelty if M held these very surprises) and the pay. The
+first circle shows new views, the others exact repeats, so M recalls them if e is e_2 there.
 """
 
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.linalg import vector_norm
 
 from surprise_memory.cli.runs import load
 from surprise_memory.training.checkpoint import restore
@@ -34,10 +36,13 @@ def main() -> None:
     chunk, _ = collect(env, agent, state, STEPS, bonus)
     reward, trace, _ = bonus(chunk, state.bonus_carry)
     env.close()
-    print("| circle | novelty | pay |\n|---|---|---|")
+    v_2 = bonus.model.memory.if_remembered(trace.u)
+    e_2 = vector_norm(v_2, dim=-1)
+    print("| circle | e | e_2 | pay |\n|---|---|---|---|")
     for circle in range(STEPS // CIRCLE):
         rows = slice(circle * CIRCLE, (circle + 1) * CIRCLE)
-        print(f"| {circle + 1} | {trace.e[rows].mean():.2f} | {reward[rows].mean():.2f} |")
+        means = [column[rows].mean() for column in (trace.e, e_2, reward)]
+        print(f"| {circle + 1} | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
 
 
 if __name__ == "__main__":

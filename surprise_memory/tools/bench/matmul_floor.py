@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from surprise_memory.agents.ppo import Policy
+from surprise_memory.agents.policy import Policy
 from surprise_memory.bonus import RolloutTrainer
 from surprise_memory.memory import NoMemory, SurpriseMemory
 from surprise_memory.nn.nets import PIECE

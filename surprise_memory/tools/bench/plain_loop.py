@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from surprise_memory.agents.ppo import Policy
+from surprise_memory.agents.policy import Policy
 from surprise_memory.envs import make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.nn.devices import built_on_host
