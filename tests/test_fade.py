@@ -28,8 +28,8 @@ def rollout(reward, valid=None):
 
 def weight(agent, reward, returns, valid=None):
     """The weight after a rollout with such rewards and returns (T,)."""
-    agent.weight.update(rollout(reward, valid), torch.tensor(returns)[:, None])
-    return agent.weight.now()
+    agent.pay.update(rollout(reward, valid), torch.tensor(returns)[:, None])
+    return agent.int_weight()
 
 
 def test_the_weight_falls_with_the_mean_return_as_a_share_of_the_best():
@@ -68,8 +68,8 @@ def test_what_decides_is_learnt_from_a_rollout_and_saved():
     other = agent_of()
     other.load_state_dict(agent.state_dict())
     for one in (agent, other):
-        assert one.weight.best == pytest.approx(16.0, abs=0.5)  # the critic adds a little
-        assert one.weight.p == pytest.approx(0.75, abs=0.02)
+        assert one.pay.best == pytest.approx(16.0, abs=0.5)  # the critic adds a little
+        assert one.pay.share == pytest.approx(0.75, abs=0.02)
 
 
 def test_the_bonuss_advantage_counts_by_that_weight():
@@ -89,4 +89,4 @@ def test_it_is_logged():
 def test_a_task_without_weight_does_not_reach_the_bonus_either():
     agent = agent_of(ext_coef=0.0)
     agent.update(rollout([8.0, 8.0]), torch.zeros(2, 1))
-    assert (agent.weight.best, agent.weight.now()) == (0.0, 2.0)
+    assert (agent.pay.best, agent.int_weight()) == (0.0, 2.0)

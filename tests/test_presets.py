@@ -67,7 +67,7 @@ def test_every_other_number_of_the_paper_preset(env):
     assert (ppo.entropy, ppo.epochs, ppo.value_coef, ppo.hidden) == (0.001, 4, 0.5, 256)
     assert (ppo.reward_clip, ppo.max_grad_norm) == (1.0, 0.0)
     assert not (ppo.normalise_advantage or ppo.bootstrap_time_limits)
-    assert ppo.end_discount == 1
+    assert (ppo.end_discount, ppo.fade, ppo.random_actions) == (1, 0, 0)
     assert run.method == "rnd+sm" and run.eval_episodes == 128
     assert run.warmup_rollouts == (50 if env == "MontezumaRevenge" else 5)
 

@@ -140,9 +140,9 @@ def test_ppo_learns_as_one_process_would_from_the_same_minibatches(two):
     mine, theirs = two[0]["ppo"], two[1]["ppo"]
     assert equal(mine["state"]["policy"], theirs["state"]["policy"])
     assert equal(mine["state"]["optimiser"], theirs["state"]["optimiser"])
-    for name, value in one["state"]["weight"].items():
-        assert 0 < mine["state"]["weight"][name] == theirs["state"]["weight"][name]
-        assert mine["state"]["weight"][name] == pytest.approx(value, rel=1e-3)
+    for name, value in one["state"]["pay"].items():
+        assert 0 < mine["state"]["pay"][name] == theirs["state"]["pay"][name]
+        assert mine["state"]["pay"][name] == pytest.approx(value, rel=1e-3)
     for name, value in one["state"]["policy"].items():
         close(mine["state"]["policy"][name], value)
     for found, again, wanted in zip(
@@ -155,8 +155,8 @@ def test_ppo_learns_as_one_process_would_from_the_same_minibatches(two):
 def test_ppo_asks_the_other_rank_once_for_each_gradient_and_once_for_each_epochs_advantages(two):
     """Each call waits for the slower rank, so their number is what a short update costs."""
     epoch = ["all_gather", *["all_reduce"] * cases.NUMBER]
-    returns = rows = report = "all_gather_object"
-    assert two[0]["ppo"]["calls"] == [returns, rows, *epoch, *epoch, report]
+    rows = returns = report = "all_gather_object"
+    assert two[0]["ppo"]["calls"] == [rows, *epoch, *epoch, returns, report]
 
 
 def test_ranks_draw_other_numbers_and_always_the_same_ones(two):

@@ -47,23 +47,36 @@ class Policy(nn.Module):
         values = self.critics(x)
         return self.actor(x), values[:, 0], values[:, 1]
 
-    def sample(self, head: Tensor, rng: torch.Generator, greedy: bool = False) -> Tensor:
-        """Actions (K,) or (K, A)."""
+    def log_probs(self, logits: Tensor, mix: Tensor | None) -> Tensor:
+        """Log-probabilities (K, A) of discrete actions, of which a share `mix` (K,) is uniform."""
+        if mix is None:
+            return logits.log_softmax(1)
+        uniform = mix[:, None] / logits.shape[1]
+        return ((1 - mix[:, None]) * logits.softmax(1) + uniform).log()
+
+    def sample(
+        self, head: Tensor, rng: torch.Generator, greedy: bool = False, mix: Tensor | None = None
+    ) -> Tensor:
+        """Actions (K,) or (K, A); of discrete ones, a share `mix` (K,) is uniform."""
         noise = torch.empty(head.shape, device="cpu")  # drawn on the host, as all random numbers
         if self.log_std is None:
             if greedy:
                 return head.argmax(1)
             # Gumbel's trick: one draw per logit, no normalisation.
             gumbel = noise.exponential_(generator=rng).log().to(head.device)
+            if mix is not None:
+                head = self.log_probs(head, mix)
             return (head - gumbel).argmax(1)
         if greedy:
             return head
         return head + self.log_std.exp() * noise.normal_(generator=rng).to(head.device)
 
-    def log_prob(self, head: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob(
+        self, head: Tensor, action: Tensor, mix: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(log pi(a), entropy), both (K,)."""
         if self.log_std is None:
-            log_p = head.log_softmax(1)
+            log_p = self.log_probs(head, mix)
             return log_p.gather(1, action[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(1)
         normal = torch.distributions.Normal(head, self.log_std.exp().expand_as(head))
         return normal.log_prob(action).sum(1), normal.entropy().sum(1)

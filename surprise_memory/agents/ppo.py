@@ -8,9 +8,9 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.agents.base import Agent, Mode, State
-from surprise_memory.agents.fade import FadingWeight
 from surprise_memory.agents.policy import Policy
 from surprise_memory.agents.ppo_config import PPOConfig, check_ppo
+from surprise_memory.agents.task_pay import TaskPay
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import built_on_host, double, pick_device, shuffled
 from surprise_memory.nn.nets import set_precision
@@ -40,9 +40,9 @@ class PPO(Agent):
         set_precision(self.policy, precision)
         self.policy.to(self.device)
         self.rng = torch.Generator().manual_seed(seed)
+        self.pay = TaskPay()
         # Without weight, the task's reward must not reach the agent in any way.
-        fade = config.fade if config.ext_coef else 0.0
-        self.weight = FadingWeight(config.int_coef, fade)
+        self.follows_pay = intrinsic and config.ext_coef > 0
         self.optimiser = torch.optim.Adam(
             self.policy.parameters(), lr=config.lr, eps=1e-8, fused=True
         )
@@ -53,9 +53,31 @@ class PPO(Agent):
     ) -> tuple[Tensor, State, State]:
         """Actions (B,) or (B, A) for observations (B, *obs), and what learning needs of them."""
         head, v_ext, v_int = self.policy(_as_input(obs))
-        action = self.policy.sample(head, self.rng, mode == "greedy")
-        log_prob, _ = self.policy.log_prob(head, action)
-        return action, {"log_prob": log_prob, "v_ext": v_ext, "v_int": v_int}, state
+        mix = None
+        extras = {}
+        if mode == "explore" and self.random_share():
+            mix = extras["mix"] = torch.full_like(v_ext, self.random_share())
+        action = self.policy.sample(head, self.rng, mode == "greedy", mix)
+        log_prob, _ = self.policy.log_prob(head, action, mix)
+        return action, extras | {"log_prob": log_prob, "v_ext": v_ext, "v_int": v_int}, state
+
+    def int_weight(self) -> float:
+        """The bonus's weight, which fades as the task pays.
+
+        Its scale follows what novelty is left, so that it would never fade by itself, and an agent
+        that has solved its task would go on exploring.
+        """
+        return self.config.int_coef * (1 - self.config.fade * self.pay.share)
+
+    def random_share(self) -> float:
+        """The share of uniform actions, which is above 0 while the task punishes and does not pay.
+
+        An agent that is punished for walking into things learns never to do so, and then never
+        walks into a goal either.
+        """
+        if not self.pay.punished:
+            return 0.0
+        return self.config.random_actions * (1 - self.pay.share)
 
     @torch.no_grad()
     def advantages(self, chunk: Chunk, r_int: Tensor | None) -> dict[str, Tensor]:
@@ -79,7 +101,7 @@ class PPO(Agent):
             v_int = chunk.extras["v_int"]
             adv = gae(r_int, v_int, last_int, never, valid, self._gamma_int(chunk), c.lam)
             columns["int"] = adv + v_int
-            columns["advantage"] = columns["advantage"] + self.weight.now() * adv
+            columns["advantage"] = columns["advantage"] + self.int_weight() * adv
         return columns
 
     def _gamma_int(self, chunk: Chunk) -> float | Tensor:
@@ -108,7 +130,7 @@ class PPO(Agent):
         c = self.config
         advantage = batch["advantage"]
         head, v_ext, v_int = self.policy(_as_input(batch["obs"]))
-        log_prob, entropy = self.policy.log_prob(head, batch["action"])
+        log_prob, entropy = self.policy.log_prob(head, batch["action"], batch.get("mix"))
         log_ratio = log_prob - batch["log_prob"]
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
@@ -135,10 +157,12 @@ class PPO(Agent):
         assert (r_int is not None) == self.intrinsic
         columns = {"obs": chunk.obs, "action": chunk.action, "log_prob": chunk.extras["log_prob"]}
         columns |= self.advantages(chunk, r_int)
+        if "mix" in chunk.extras:
+            columns["mix"] = chunk.extras["mix"]
         told = {}
         if self.intrinsic:
-            told["charts/int_weight"] = self.weight.now()
-            self.weight.update(chunk, columns["ext"])
+            told["charts/int_weight"] = self.int_weight()
+            told["charts/random_share"] = self.random_share()
         flat = {name: column.flatten(0, 1) for name, column in columns.items()}
         c = self.config
         rows = chunk.valid_rows()
@@ -159,6 +183,8 @@ class PPO(Agent):
                 if c.max_grad_norm:
                     nn.utils.clip_grad_norm_(self.policy.parameters(), c.max_grad_norm)
                 self.optimiser.step()
+        if self.follows_pay:
+            self.pay.update(chunk, columns["ext"])
         told |= {f"losses/{name}": value.item() for name, value in report.items()}
         return ranks.mean_report(told, size)
 
@@ -171,7 +197,7 @@ class PPO(Agent):
         """Everything that lasts."""
         return {
             "policy": self.policy.state_dict(),
-            "weight": self.weight.state_dict(),
+            "pay": self.pay.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "rng": self.rng.get_state(),
         }
@@ -179,7 +205,7 @@ class PPO(Agent):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The other half of state_dict."""
         self.policy.load_state_dict(state["policy"])
-        self.weight.load_state_dict(state["weight"])
+        self.pay.load_state_dict(state["pay"])
         # A copy, because torch would share the moments.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.rng.set_state(state["rng"])

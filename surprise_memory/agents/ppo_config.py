@@ -26,6 +26,8 @@ class PPOConfig:
     """Weight of the bonus's advantage (beta), before it fades."""
     fade: float = 0.8
     """How much of that weight goes while the task pays its best; 0 is none, as in the paper."""
+    random_actions: float = 0.03
+    """Share of uniform actions while the task punishes and does not pay; 0 in the paper."""
     reward_clip: float = 0.0
     """Size at which the task's reward is clipped before learning; 0 is never, 1 in the paper."""
     clip: float = 0.2
@@ -54,7 +56,9 @@ def check_ppo(c: PPOConfig, intrinsic: bool) -> None:
     require(0 <= c.gamma_int <= 1, "ppo.gamma_int", c.gamma_int, "in [0, 1]")
     require(0 <= c.end_discount <= 1, "ppo.end_discount", c.end_discount, "in [0, 1]")
     require(0 <= c.lam <= 1, "ppo.lam", c.lam, "in [0, 1]")
-    require(0 <= c.fade <= 1, "ppo.fade", c.fade, "in [0, 1]")
+    for name in ("fade", "random_actions"):
+        value = getattr(c, name)
+        require(0 <= value <= 1, f"ppo.{name}", value, "in [0, 1]")
     for name in ("lr", "clip"):
         value = getattr(c, name)
         require(value > 0, f"ppo.{name}", value, "above 0")

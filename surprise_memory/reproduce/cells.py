@@ -39,6 +39,7 @@ LATER = {
     "bonus.memory.write_every": 1,
     "ppo.end_discount": 1.0,
     "ppo.fade": 0.0,
+    "ppo.random_actions": 0.0,
     "bonus.trust.rate": 0.1,
 }
 # Options that are gone, and the values that all runs had. They are still a part of the name.

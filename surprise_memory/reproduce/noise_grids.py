@@ -19,28 +19,29 @@ HELD_OUT = (
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 DEFAULT = Entry("rnd+sm+trust+recognise")
-# What the default was before: the bonus keeps its weight, ends cost it nothing, trust comes later.
-NO_FADE: Options = (("ppo.fade", 0.0),)
+# What the default was before: the bonus keeps its weight, no action is random, ends cost nothing,
+# trust comes later.
+PLAIN: Options = (("ppo.fade", 0.0), ("ppo.random_actions", 0.0))
 _FREE_ENDS: Options = (("ppo.end_discount", 1.0),)
-PAPERS_STREAM: Options = (*NO_FADE, *_FREE_ENDS)  # the bonus's return and weight as in the paper
+PAPERS_STREAM: Options = (*PLAIN, *_FREE_ENDS)  # the bonus's return and weight as in the paper
 _LATE = (("bonus.trust.least", 0.04), ("bonus.trust.full", 0.08), ("bonus.trust.rate", 0.1))
 LATE_TRUST = Entry(
     "rnd+sm+trust+recognise",
     (*PAPERS_STREAM, *_LATE),
     "rnd+sm+trust+recognise, late trust, free ends",
 )
-LASTING_WEIGHT = Entry("rnd+sm+trust+recognise", NO_FADE, "rnd+sm+trust+recognise, no fade")
+LASTING_WEIGHT = Entry("rnd+sm+trust+recognise", PLAIN, "rnd+sm+trust+recognise, no fade")
 LIGHT = Entry(
     "rnd+sm+trust+recognise",
-    (*NO_FADE, ("ppo.int_coef", 0.3)),
+    (*PLAIN, ("ppo.int_coef", 0.3)),
     "rnd+sm+trust+recognise, weight 0.3",
 )
 WITHOUT_ONE_PART = (
     LASTING_WEIGHT,
-    Entry("rnd+sm+recognise", NO_FADE),
-    Entry("rnd+sm+trust", NO_FADE),
+    Entry("rnd+sm+recognise", PLAIN),
+    Entry("rnd+sm+trust", PLAIN),
     Entry("rnd+sm+trust+recognise", PAPERS_STREAM, "rnd+sm+trust+recognise, free ends"),
-    Entry("rnd+sm+trust+recognise", (*NO_FADE, *_LATE), "rnd+sm+trust+recognise, late trust"),
+    Entry("rnd+sm+trust+recognise", (*PLAIN, *_LATE), "rnd+sm+trust+recognise, late trust"),
 )
 GATED = Entry("rnd+sm+recognise+gate", PAPERS_STREAM)
 MOVING = Entry("rnd+sm+recognise+expect", PAPERS_STREAM)  # where things move by chance
@@ -126,8 +127,8 @@ NOISE: dict[str, Grid] = {
         (
             *methods("none", "rnd", "icm", "ngu", "disagreement", "rnd+sm"),
             DEFAULT,
-            Entry("icm+sm+trust+recognise", NO_FADE),
-            Entry("ae+sm+trust+recognise", NO_FADE),
+            Entry("icm+sm+trust+recognise", PLAIN),
+            Entry("ae+sm+trust+recognise", PLAIN),
             Entry("icm+sm+recognise+gate", PAPERS_STREAM),
             Entry("ae+sm+recognise+gate", PAPERS_STREAM),
         ),
@@ -181,7 +182,7 @@ NOISE: dict[str, Grid] = {
             *noisy("rnd", "icm", "ngu", "ae"),
         ),
         steps=(400_000, 2_000_000),
-        options=NO_FADE,
+        options=PLAIN,
         preset="default",
         scale=100,
         solved=0.9,

@@ -1,7 +1,7 @@
 """Questions of our own: other generators, settings of PPO, reads of M, recurrent agents, W."""
 
 from surprise_memory.reproduce.grid import TASKS, Entry, Grid, methods, with_and_without
-from surprise_memory.reproduce.noise_grids import EXPECT, KEY_CORRIDOR, NO_FADE, WIDE, noisy
+from surprise_memory.reproduce.noise_grids import EXPECT, KEY_CORRIDOR, PLAIN, WIDE, noisy
 from surprise_memory.reproduce.published import KEY_DOOR, OBSTACLES
 
 
@@ -49,7 +49,7 @@ STUDIES: dict[str, Grid] = {
             Entry("rnd+sm", WIDE[1:], "rnd+sm W128"),
         ),
         steps=(1_200_000, 2_000_000),
-        options=NO_FADE,
+        options=PLAIN,
         preset="default",
         scale=100,
         solved=0.5,
@@ -68,7 +68,7 @@ STUDIES: dict[str, Grid] = {
         (KEY_DOOR,),
         (Entry("rnd+sm"), Entry("rnd+sm", (("bonus.memory.read", "cosine"),), "rnd+sm cosine")),
         steps=(2_000_000, 10_000_000),
-        options=NO_FADE,
+        options=PLAIN,
         preset="default",
         scale=100,
         short=TASKS,
@@ -104,7 +104,7 @@ STUDIES: dict[str, Grid] = {
         w_sizes(),
         steps=(1_200_000, 2_000_000),
         seeds=(1, 5),
-        options=NO_FADE,
+        options=PLAIN,
         preset="default",
         scale=100,
         solved=0.5,

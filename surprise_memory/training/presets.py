@@ -31,6 +31,7 @@ def _paper(env: str) -> RunConfig:
         bootstrap_time_limits=False,
         end_discount=1.0,
         fade=0.0,
+        random_actions=0.0,
         reward_clip=1.0,
     )
     memory = MemoryConfig(width=16, read="cosine", w_hidden=32, loss="norm", m_trains_surprise=True)
