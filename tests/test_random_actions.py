@@ -1,5 +1,6 @@
 """While a task punishes and does not pay, a share of PPO's actions is uniform."""
 
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -75,20 +76,31 @@ def test_evaluation_has_none():
         assert "mix" not in agent.act(torch.zeros(3, 2), NO, {}, mode)[1]
 
 
-def test_learning_knows_that_some_actions_were_random():
-    """Before the first update the policy is the one that acted, so the ratio is 1."""
-    agent = afraid()
-    obs = torch.randn(64, 2)
-    action, extras, _ = agent.act(obs, NO, {}, "explore")
-    ones = torch.ones(64)
-    batch = extras | {"obs": obs, "action": action, "advantage": ones, "ext": ones, "int": ones}
-    _, report = agent.loss(batch)
-    assert report["approx_kl"].item() == pytest.approx(0, abs=1e-7)
+def certain(agent):
+    """The same agent, with a policy that nearly always takes action 0."""
     with torch.no_grad():
-        agent.policy.actor.bias[0] += 3.0
-    with_mix = agent.loss(batch)[1]["approx_kl"]
-    del batch["mix"]
-    assert with_mix != agent.loss(batch)[1]["approx_kl"]
+        agent.policy.actor.bias[0] += 9.0
+    return agent
+
+
+def test_an_agent_that_is_certain_tries_other_actions():
+    agent = certain(afraid())
+    action, extras, _ = agent.act(torch.zeros(40_000, 2), NO, {}, "explore")
+    rare = action == 1
+    assert rare.float().mean().item() == pytest.approx(0.05, abs=0.005)
+    assert extras["log_prob"][rare].exp().mean().item() == pytest.approx(0.05, abs=1e-3)
+
+
+def test_learning_knows_that_some_actions_were_random():
+    """The policy is still the one that acted, so the ratio is 1 in the first update."""
+    agent = certain(afraid(lr=1e-12, epochs=1, minibatches=1))
+    chunk = rollout([0.0] * 64)
+    action, extras, _ = agent.act(chunk.obs[:, 0], NO, {}, "explore")
+    columns = {name: column[:, None] for name, column in extras.items()}
+    chunk = replace(chunk, action=action[:, None], extras=columns)
+    assert (action == 1).any()
+    report = agent.update(chunk, torch.zeros(64, 1))
+    assert report["losses/approx_kl"] == pytest.approx(0, abs=1e-7)
 
 
 def test_an_update_learns_from_them_and_remembers_that_it_was_punished():
