@@ -261,11 +261,20 @@ def test_every_second_of_ppo_is_charged_to_its_part(monkeypatch):
         "env": 16,
         "act": 160,
         "bonus ask": 100,
-        "bonus learn": 1_000,
-        "agent learn": 110_000,
+        "bonus learn": 101_000,  # and what it costs to learn from both rewards
+        "agent learn": 10_000,
     }
     assert sum(lap[part] for part in PARTS) == clock() - began
     assert lap["matmul"] == 0 and timed.clock_name == "wall"
+
+
+def test_without_a_bonus_all_learning_is_the_agents(monkeypatch):
+    clock = Ticks()
+    clock.slow_down(monkeypatch, PPO, "update", 10)
+    clock.slow_down(monkeypatch, PPO, "learn", 100)
+    timed = timing.TimedPPO(dataclasses.replace(PRESETS["debug"](TOY), method="none"), clock)
+    lap = timed.lap()
+    assert (lap["bonus ask"], lap["bonus learn"], lap["agent learn"]) == (0, 0, 110)
 
 
 def test_every_second_of_the_recurrent_dqn_is_charged_to_its_part(monkeypatch):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from surprise_memory.bonus import Carry, RolloutTrainer
 from surprise_memory.errors import UserError
+from surprise_memory.nn.at_once import at_once
 from surprise_memory.nn.devices import HOST
 from surprise_memory.types import Chunk
 
@@ -51,11 +52,15 @@ class Agent:
         return default
 
     def learn(self, chunk: Chunk, bonus: Any, carry: Carry) -> Learnt:
-        """The bonus pays a rollout and learns from it, then the agent does."""
+        """The bonus pays a rollout, then both learn from it."""
         if bonus is None:
             return None, self.update(chunk, None), carry
-        r_int, metrics, carry = bonus.train_on(chunk, carry)
-        return r_int, metrics | self.update(chunk, r_int), carry
+        payment = bonus.pay(chunk, carry)
+        r_int = payment.reward
+        (metrics, carry), own = at_once(
+            lambda: bonus.learn(payment), lambda: self.update(chunk, r_int)
+        )
+        return r_int, metrics | own, carry
 
     def synchronise(self) -> None:
         """Be one agent with those of the other ranks, and take over what rank 0's has learnt."""

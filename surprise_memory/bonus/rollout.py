@@ -1,7 +1,7 @@
 """A bonus that trains on rollouts, each used once: for PPO and other on-policy loops."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -14,6 +14,17 @@ from surprise_memory.nn.normalise import RewardScaler
 from surprise_memory.types import Chunk
 
 Paid = tuple[Tensor, dict[str, float], Carry]  # scaled reward (T, B), metrics, carry
+
+
+class Payment(NamedTuple):
+    """A rollout that is paid and not learnt from yet."""
+
+    reward: Tensor  # (T, B), scaled
+    chunk: Chunk
+    trace: Trace
+    after: Carry
+    warmup: bool
+    knew_nothing: bool  # it is the first rollout of all
 
 
 class RolloutTrainer(Trainer):
@@ -39,10 +50,21 @@ class RolloutTrainer(Trainer):
         (random policy) the observations' statistics come first, and the scale is left alone:
         untrained surprises are 10 to 10,000 times too large, and it forgets slowly.
         """
-        with ranks.together(self.synchronised):
-            return self._train_on(chunk, carry, warmup)
+        payment = self.pay(chunk, carry, warmup)
+        metrics, carry = self.learn(payment)
+        return payment.reward, metrics, carry
 
-    def _train_on(self, chunk: Chunk, carry: Carry, warmup: bool) -> Paid:
+    def pay(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Payment:
+        """The first half of `train_on`, after which the reward is known."""
+        with ranks.together(self.synchronised):
+            return self._pay(chunk, carry, warmup)
+
+    def learn(self, payment: Payment) -> tuple[dict[str, float], Carry]:
+        """The other half: metrics, and the carry after the rollout."""
+        with ranks.together(self.synchronised):
+            return self._learn(payment)
+
+    def _pay(self, chunk: Chunk, carry: Carry, warmup: bool) -> Payment:
         B = chunk.shape[1]
         if self.num_envs != B:
             raise UserError(
@@ -51,25 +73,29 @@ class RolloutTrainer(Trainer):
         check_lengths(chunk)
         chunk = chunk.to(self.device)
         model = self.model
-        valid = chunk.valid
         knows_nothing = bool(self.updates == 0)
         if warmup or knows_nothing:
             model.update_obs_norm(chunk)
         raw, trace, after = self(chunk, carry)
         if knows_nothing:  # statistics start from what they are about to judge
-            model.update_stages(trace, valid, warmup)
+            model.update_stages(trace, chunk.valid, warmup)
             raw, trace, after = self(chunk, carry)
-        self.scaler.update(self._measured(raw, trace), valid, warmup)
+        self.scaler.update(self._measured(raw, trace), chunk.valid, warmup)
+        return Payment(self.reward(raw), chunk, trace, after, warmup, knows_nothing)
+
+    def _learn(self, payment: Payment) -> tuple[dict[str, float], Carry]:
+        reward, chunk, trace, after, warmup, knew_nothing = payment
+        model = self.model
+        valid = chunk.valid
         losses = self._train(chunk, trace)
-        if not (warmup or knows_nothing):
+        if not (warmup or knew_nothing):
             model.update_obs_norm(chunk)
-        if not knows_nothing:
+        if not knew_nothing:
             model.update_stages(trace, valid, warmup)
         after = model.commit(trace.log, valid, after)
         self.updates += 1
-        reward = self.reward(raw)
         metrics = ranks.mean_report(self.metrics(chunk, trace, reward), valid.sum())
-        return reward, losses | metrics, after
+        return losses | metrics, after
 
     def _measured(self, raw: Tensor, trace: Trace) -> Tensor:
         """What the scale is measured on (T, B).

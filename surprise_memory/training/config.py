@@ -52,7 +52,7 @@ class RunConfig:
     step_seconds: float = 120.0
     """Seconds that a worker process may take for a step (MiniWorld); 0 waits for ever."""
     threads: int = 1
-    """Threads of torch; several runs at once use cores better than several threads."""
+    """Threads of torch; with two or more, agent and bonus learn at the same time."""
     device: str = "cpu"
     """Where networks compute: cpu, cuda, cuda:1, mps, or auto (cuda if there is one, else cpu)."""
     precision: str = "float32"

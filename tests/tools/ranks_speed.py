@@ -1,6 +1,7 @@
-"""How long does a run take with one process and with two?
+"""How long does a run take with one process, with two, and with one of two threads?
 
     python tests/tools/ranks_speed.py [--env ID] [--steps 100000] [--runs 3] [--ranks 1 2]
+                                      [--threads 2] [-- OPTIONS OF TRAIN]
 
 Whole runs of the default preset by the command line, without evaluation, in turns. A second of each
 is imports, so `--steps` should keep a run busy for a minute. Steps a second are those of the last
@@ -39,12 +40,13 @@ def start(words: list[str], ranks: int) -> list[subprocess.Popen]:
     return processes
 
 
-def measure(options: argparse.Namespace, ranks: int) -> tuple[float, float]:
+def measure(options: argparse.Namespace, ranks: int, threads: int) -> tuple[float, float]:
     """One run: seconds from start to end, and steps a second from its first rollout on."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         words = ["train", options.env, "--steps", str(options.steps), "--envs", str(options.envs)]
-        words += ["--eval-episodes", "0", "--run-dir", str(path)]
+        words += ["--eval-episodes", "0", "--run-dir", str(path), "--threads", str(threads)]
+        words += options.more
         began = time.monotonic()
         for process in start(words, ranks):
             if process.wait():
@@ -60,19 +62,24 @@ def main() -> None:
     parser.add_argument("--envs", type=int, default=64)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--threads", type=int, nargs="*", default=[2])
+    parser.add_argument("more", nargs="*", help="options of train, after --")
     options = parser.parse_args()
-    found: dict[int, list[tuple[float, float]]] = {ranks: [] for ranks in options.ranks}
+    ways = [(ranks, 1) for ranks in options.ranks] + [(1, threads) for threads in options.threads]
+    found: dict[tuple[int, int], list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(options.runs):
-        for ranks in options.ranks:
-            found[ranks].append(measure(options, ranks))
-    print(f"{options.env}, {options.envs} environments, {options.steps:,} steps, median of runs\n")
-    print("| processes | seconds | steps/s | each run, seconds |")
-    print("|---|---|---|---|")
-    for ranks, runs in found.items():
+        for way in ways:
+            found[way].append(measure(options, *way))
+    more = " ".join(options.more)
+    print(f"{options.env}, {options.envs} environments, {options.steps:,} steps, medians. {more}\n")
+    print("| processes | threads of each | seconds | steps/s | each run, seconds |")
+    print("|---|---|---|---|---|")
+    for (ranks, threads), runs in found.items():
         seconds = [run[0] for run in runs]
         speed = statistics.median(run[1] for run in runs)
         each = ", ".join(f"{second:.1f}" for second in seconds)
-        print(f"| {ranks} | {statistics.median(seconds):.1f} | {speed:,.0f} | {each} |")
+        whole = statistics.median(seconds)
+        print(f"| {ranks} | {threads} | {whole:.1f} | {speed:,.0f} | {each} |")
 
 
 if __name__ == "__main__":

@@ -69,11 +69,10 @@ class TimedPPO:
         self.clock = clock or clock_for(self.env, run.threads)
         self.state = RunnerState.reset(self.env, self.bonus)
         self.in_env = Meter(self.env, "step", self.clock)
-        self.in_bonus: list[Meter] = []
+        self.in_update = Meter(self.agent, "update", self.clock)
         self.asking: list[Meter] = []
         if self.bonus is not None:
             self.asking = [Meter(self.bonus, "forward", self.clock)]
-            self.in_bonus = [Meter(self.bonus, "train_on", self.clock)]
         self.floor = []
         for job in jobs(run, self.agent.policy, self.bonus):
             self.floor.append((job.times, matmuls(job)))
@@ -88,7 +87,8 @@ class TimedPPO:
     def lap(self) -> Seconds:
         """Seconds of one rollout by part, its wall time, and its bare multiplications.
 
-        The parts add up to the whole.
+        The parts add up to the whole. Where agent and bonus learn at once, the bonus has what it
+        takes longer than the agent.
         """
         wall = time.perf_counter()
         began = self.clock()
@@ -100,13 +100,15 @@ class TimedPPO:
         wall = time.perf_counter() - wall
         env = self.in_env.take()
         ask = take_all(self.asking)
-        bonus = take_all(self.in_bonus)  # asking included
+        update = self.in_update.take()
+        if self.bonus is None:
+            update = learnt - collected
         return {
             "env": env,
             "act": collected - began - env,
             "bonus ask": ask,
-            "bonus learn": bonus - ask,
-            "agent learn": learnt - collected - bonus,
+            "bonus learn": learnt - collected - ask - update,
+            "agent learn": update,
             "wall": wall,
             "matmul": self._multiply(),
         }
