@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from surprise_memory.nn.at_once import each
 from surprise_memory.stages import Stage
 from surprise_memory.surprise import Surprise
 
@@ -60,10 +61,8 @@ class Trace:
 
 def prepare(part: Surprise | Stage, pieces: list[Columns]) -> Columns:
     """A part's inputs (T*B, ...), from the columns that it uses."""
-    prepared = []
-    for piece in pieces:
-        seen = {name: piece[name] for name in part.uses}
-        prepared.append(part.prepare(seen))
+    seen = [{name: piece[name] for name in part.uses} for piece in pieces]
+    prepared = each(part.prepare, seen)
     return {name: torch.cat([piece[name] for piece in prepared]) for name in prepared[0]}
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from surprise_memory.errors import UserError, require_between, require_width
+from surprise_memory.nn.at_once import each
 from surprise_memory.types import episode_ages
 
 READS = ("cosine", "cosine-mean", "softmax", "ntm")
@@ -180,12 +181,14 @@ class EpisodicMemory(nn.Module):
             kept = log[T:]
         else:
             keys, kept = self._write_some(k, carry.log, age, valid)
-        recalled = []
-        blocks = torch.arange(T * B, device=u.device).split(BLOCK)
-        for query, rows in zip(k.flatten(0, 1).split(BLOCK), blocks, strict=True):
+        queries = k.flatten(0, 1)
+
+        def recalled(rows: Tensor) -> Tensor:
             M, used = keys.windows(rows)
-            recalled.append(self.recall(query, M, used))
-        u_e = torch.cat(recalled).unflatten(0, (T, B))
+            return self.recall(queries.index_select(0, rows), M, used)
+
+        blocks = torch.arange(T * B, device=u.device).split(BLOCK)
+        u_e = torch.cat(each(recalled, blocks)).unflatten(0, (T, B))
         return u_e, keys, Keys(kept, next_age)
 
     def _write_some(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surprise_memory.errors import UserError, one_of
+from surprise_memory.nn.at_once import each
 
 SMALLEST = 7  # pixels that two 3x3 convolutions, one of stride 2, leave something of
 PRECISIONS = ("float32", "bf16")
@@ -131,11 +132,10 @@ def mean_error(error: Tensor, loss: str, weight: Tensor | None = None) -> Tensor
 def in_pieces(part: Callable[[dict[str, Tensor]], Tensor], columns: dict[str, Tensor]) -> Tensor:
     """A network over the rows of some columns (K, ...), a few thousand at a time."""
     rows = len(next(iter(columns.values())))
-    found = []
+    pieces = []
     for start in range(0, rows, PIECE):
-        piece = {name: column[start : start + PIECE] for name, column in columns.items()}
-        found.append(part(piece))
-    return torch.cat(found)
+        pieces.append({name: column[start : start + PIECE] for name, column in columns.items()})
+    return torch.cat(each(part, pieces))
 
 
 def run_gru(cell: nn.GRUCell, x: Tensor, first: Tensor, h: Tensor) -> Tensor:

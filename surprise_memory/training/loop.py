@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from surprise_memory.agents import AGENTS, Agent, Mode
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.files import write_json
 from surprise_memory.nn import ranks
+from surprise_memory.nn.at_once import using_threads
 from surprise_memory.training.checkpoint import (
     Parts,
     put_back,
@@ -26,7 +25,7 @@ from surprise_memory.training.config import RunConfig
 from surprise_memory.training.evaluate import evaluate, summary
 from surprise_memory.training.metrics import check_losses, rollout_metrics
 from surprise_memory.training.plan import check_plan, warmup_rollouts
-from surprise_memory.training.processes import check_processes, join, share
+from surprise_memory.training.processes import check_processes, join, learn_at_once, share
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.training.seeds import EVAL_ENVS, eval_seed, training_seed
 from surprise_memory.training.stop import Stop
@@ -86,8 +85,7 @@ def ignore(step: int, doing: str) -> None:
 
 
 def _train(run: RunConfig, out: RunDir, report: Report | None, at: At) -> RunnerState:
-    torch.set_num_threads(run.threads)
-    with Stop() as stop:
+    with using_threads(run.threads, learn_at_once(run)), Stop() as stop:
         saved = read_saved(out)
         env, agent, bonus = build(run, resumed_at(saved))
         if run.compile:

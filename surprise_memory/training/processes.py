@@ -1,4 +1,4 @@
-"""A run that torchrun started: joining the other processes, and this one's share of the run."""
+"""What a run does in many processes and in one: joining the others, and this one's share."""
 
 import hashlib
 import os
@@ -83,6 +83,14 @@ def check_processes(run: RunConfig) -> None:
             f"This machine has {torch.cuda.device_count()} GPUs for {here} processes: lower "
             "--nproc-per-node."
         )
+
+
+def learn_at_once(run: RunConfig) -> bool:
+    """Whether agent and bonus may learn at the same time.
+
+    Not over many processes: those have to talk to each other in one order.
+    """
+    return run.method != "none" and run.backbone != "dqn" and ranks.world() == 1
 
 
 def join(agent: Agent, bonus: Any) -> None:

@@ -9,10 +9,12 @@ import torch
 from surprise_memory.envs import VecEnv
 from surprise_memory.errors import require
 from surprise_memory.memory.episodic import KeyLog
+from surprise_memory.nn.at_once import using_threads
 from surprise_memory.tools.bench.matmul_floor import jobs, matmuls
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
+from surprise_memory.training.processes import learn_at_once
 
 PARTS = ("env", "act", "bonus ask", "bonus learn", "agent learn")
 
@@ -90,6 +92,10 @@ class TimedPPO:
         The parts add up to the whole. Where agent and bonus learn at once, the bonus has what it
         takes longer than the agent.
         """
+        with using_threads(self.run.threads, learn_at_once(self.run)):
+            return self._lap()
+
+    def _lap(self) -> Seconds:
         wall = time.perf_counter()
         began = self.clock()
         chunk, _ = collect(self.env, self.agent, self.state, self.run.rollout, self.bonus)
