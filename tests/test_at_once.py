@@ -102,6 +102,7 @@ def test_each_keeps_the_order_and_the_gradient_mode(number):
 def test_a_bonus_and_ppo_learn_at_once_in_one_process():
     assert learn_at_once(RUN)
     assert not learn_at_once(replace(RUN, method="none"))
+    assert not learn_at_once(replace(RUN, device="cuda:1"))
     assert not learn_at_once(replace(RUN, method="lwm+sm", agent="dqn"))
 
 

@@ -14,6 +14,9 @@ def reproduce_command(
     jobs: int = 2,
     engine: Literal["local", "ray"] = "local",
     preset: str | None = None,
+    device: str = "cpu",
+    precision: Literal["float32", "bf16"] = "float32",
+    threads: int = 1,
     dry_run: bool = False,
 ) -> None:
     """Run a table or figure of the paper: table-1, table-2, noisy-tv, ...
@@ -25,9 +28,12 @@ def reproduce_command(
         budget: smoke (does it run?), reduced (fewer seeds and steps) or full (as in the paper).
         dir: Where the runs go; finished ones are kept. `surprise-memory report DIR` reports them.
         seeds: Runs per cell; the budget's number if not given.
-        jobs: Runs side by side, one thread each.
+        jobs: Runs side by side. With --engine ray, as many as the cluster has room for.
         engine: local, or ray for an existing Ray cluster.
         preset: Settings other than its own, such as default instead of paper.
+        device: cpu, cuda (all GPUs in turn; with ray, one for each run), cuda:1, mps or auto.
+        precision: bf16 multiplies the networks' hidden layers in bfloat16.
+        threads: Threads of each run, also of Atari's environments.
         dry_run: Only print the runs and how long they would take.
     """
     from surprise_memory.reproduce.grids import GRIDS
@@ -38,7 +44,8 @@ def reproduce_command(
         return
     from surprise_memory.reproduce import command
 
-    outcome = command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run, preset)
+    machine = command.Machine(device, precision, threads)
+    outcome = command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run, preset, machine)
     command.raise_failures(outcome)
 
 

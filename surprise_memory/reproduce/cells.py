@@ -73,7 +73,12 @@ class Cell:
 
 
 def cells(
-    what: str, budget: str, root: Path, seeds: int | None = None, preset: str | None = None
+    what: str,
+    budget: str,
+    root: Path,
+    seeds: int | None = None,
+    preset: str | None = None,
+    precision: str = "float32",
 ) -> list[Cell]:
     """All runs of a grid: seed by seed, and each method on all environments before the next."""
     grid = choose(GRIDS, what, "table or figure")
@@ -93,7 +98,7 @@ def cells(
                 run = dataclasses.replace(run, method=entry.method, steps=steps, seed=seed)
                 if budget == "reduced" and env in grid.env_steps:
                     run = dataclasses.replace(run, steps=grid.env_steps[env])
-                run = with_options(run, options)
+                run = with_options(run, options | {"precision": precision})
                 folder = f"{slug(env)}.{slug(entry.name)}.{seed}.{digest(run)}"
                 path = root / what / folder
                 found.append(Cell(what, entry.name, env, seed, run, path, budget, probes))
@@ -116,8 +121,11 @@ def _with_value(config: Any, names: list[str], value: Any) -> Any:
 
 
 def digest(run: RunConfig) -> str:
-    """Eight letters that change with anything that changes the result."""
-    settings = flatten(dataclasses.asdict(run)) | GONE
+    """Eight letters that change with anything that changes the result.
+
+    A device changes its rounding alone, so a grid begun on one continues on another.
+    """
+    settings = flatten(dataclasses.asdict(run)) | GONE | {"device": "cpu"}
     for name in ("threads", "save_minutes", "eval_steps", "step_seconds", "logger"):
         del settings[name]
     for name, off in LATER.items():

@@ -3,16 +3,47 @@
 import dataclasses
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-from surprise_memory.errors import UserError, require_between
+import torch
+
+from surprise_memory.errors import UserError, require, require_between
+from surprise_memory.nn.devices import pick_device
 from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grid import Grid
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.local import Live, hours, run_local, speeds
 from surprise_memory.training.collect import RunnerState, collect
+from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
 from surprise_memory.training.plan import check_plan, describe_plan, learning_steps
 from surprise_memory.training.progress import rich_console
+
+
+class Machine(NamedTuple):
+    """What a grid's runs compute with."""
+
+    device: str = "cpu"
+    precision: str = "float32"
+    threads: int = 1
+
+
+def on_machine(todo: list[Cell], machine: Machine, engine: str) -> list[Cell]:
+    """The cells with their devices: a machine's GPUs in turn. Ray gives each cell its own GPU."""
+    if engine == "ray":
+        allowed = "cpu or cuda: Ray chooses the GPU"
+        require(machine.device in ("cpu", "cuda"), "device", machine.device, allowed)
+        devices = [machine.device]
+    else:
+        devices = [str(pick_device(machine.device))]
+        if devices == ["cuda"]:
+            devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    placed = []
+    for i, cell in enumerate(todo):
+        device = devices[i % len(devices)]
+        run = dataclasses.replace(cell.run, device=device, threads=machine.threads)
+        placed.append(dataclasses.replace(cell, run=run))
+    return placed
 
 
 def reproduce(
@@ -24,15 +55,17 @@ def reproduce(
     engine: str = "local",
     dry_run: bool = False,
     preset: str | None = None,
+    machine: Machine | None = None,
 ) -> dict[str, str]:
     """Make a grid's runs in `root`. Returns name -> reason of those that failed."""
     if seeds is not None:
         require_between("seeds", seeds, 1, 10_000)
     require_between("jobs", jobs, 1, 1_024)
-    todo = cells(what, budget, root, seeds, preset)
+    machine = machine or Machine()
+    todo = on_machine(cells(what, budget, root, seeds, preset, machine.precision), machine, engine)
     for cell in todo:
         check_plan(cell.run)
-    print_plan(GRIDS[what], todo, jobs, dry_run)
+    print_plan(GRIDS[what], todo, jobs, dry_run, "cpu" if engine == "ray" else None)
     if dry_run or all(cell.finished for cell in todo):
         return {}
     if engine == "ray":
@@ -43,8 +76,13 @@ def reproduce(
         return run_local(todo, jobs, show).failed
 
 
-def print_plan(grid: Grid, todo: list[Cell], jobs: int, every_run: bool) -> None:
-    """The number of runs, or in a dry run all of them, and an estimate of the time."""
+def print_plan(
+    grid: Grid, todo: list[Cell], jobs: int, every_run: bool, device: str | None = None
+) -> None:
+    """The number of runs, or in a dry run all of them, and an estimate of the time.
+
+    It is measured on `device`, or on the cells' own.
+    """
     console = rich_console()
     unfinished = [cell for cell in todo if not cell.finished]
     finished = len(todo) - len(unfinished)
@@ -64,8 +102,11 @@ def print_plan(grid: Grid, todo: list[Cell], jobs: int, every_run: bool) -> None
         source = "the mean of the runs here"
     else:
         cell = unfinished[-1]
-        speed = measure_speed(cell)
-        source = f"measured just now on {cell.env}, {cell.entry}"
+        run = cell.run
+        if device is not None:
+            run = dataclasses.replace(run, device=device)
+        speed = measure_speed(run)
+        source = f"measured just now on {cell.env}, {cell.entry}, {run.device}"
     left = describe(hours(todo, known, speed, jobs))
     console.print(f"About {left} with {jobs} at a time, at {speed:,.0f} steps a second ({source}).")
 
@@ -98,9 +139,9 @@ def describe(time_left: float) -> str:
     return f"{time_left / 24:.1f} days"
 
 
-def measure_speed(cell: Cell) -> float:
-    """Steps a second of a small piece of a cell: few environments, two rollouts, two updates."""
-    run = dataclasses.replace(cell.run, envs=min(cell.run.envs, 8))
+def measure_speed(run: RunConfig) -> float:
+    """Steps a second of a small piece of a run: few environments, two rollouts, two updates."""
+    run = dataclasses.replace(run, envs=min(run.envs, 8))
     env, agent, bonus = build(run)
     state = RunnerState.reset(env, bonus)
     began = time.monotonic()

@@ -10,6 +10,7 @@ from typing import Any
 
 from surprise_memory.errors import need
 from surprise_memory.reproduce.cells import Cell, make, prepare
+from surprise_memory.training.config import RunConfig
 
 RETRIES = 3  # of one cell
 
@@ -29,7 +30,7 @@ def run_ray(cells: list[Cell], root: Path) -> dict[str, str]:
     if not ray.is_initialized():
         ray.init(log_to_driver=False, include_dashboard=False)
     tuner = tune.Tuner(
-        tune.with_resources(trial, {"cpu": 1}),
+        tune.with_resources(trial, resources(todo[0].run)),
         param_space={"path": tune.grid_search(paths)},
         tune_config=tune.TuneConfig(max_concurrent_trials=None),
         run_config=tune.RunConfig(
@@ -45,6 +46,14 @@ def run_ray(cells: list[Cell], root: Path) -> dict[str, str]:
         if not cell.finished:
             failed[cell.name] = errors.get(path, "it did not finish")
     return failed
+
+
+def resources(run: RunConfig) -> dict[str, int]:
+    """What Ray has to keep free for each cell; all have the same."""
+    needed = {"cpu": run.threads}
+    if run.device == "cuda":
+        needed["gpu"] = 1
+    return needed
 
 
 def errors_by_path(results: Any) -> dict[str, str]:

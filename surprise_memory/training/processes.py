@@ -88,9 +88,11 @@ def check_processes(run: RunConfig) -> None:
 def learn_at_once(run: RunConfig) -> bool:
     """Whether agent and bonus may learn at the same time.
 
-    Not over many processes: those have to talk to each other in one order.
+    Not over many processes: those have to talk to each other in one order. Nor on a GPU, which
+    takes its work from one queue.
     """
-    return run.method != "none" and run.backbone != "dqn" and ranks.world() == 1
+    two_jobs = run.method != "none" and run.backbone != "dqn"
+    return two_jobs and ranks.world() == 1 and torch.device(run.device).type == "cpu"
 
 
 def join(agent: Agent, bonus: Any) -> None:
