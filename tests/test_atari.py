@@ -1,5 +1,7 @@
 """Atari is preprocessed as in the paper, frame by frame as Gymnasium's own wrappers do it."""
 
+from dataclasses import asdict, replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -8,6 +10,9 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from surprise_memory.envs import atari, family_of, make_vec
 from surprise_memory.envs.atari import Atari
 from surprise_memory.errors import UserError
+from surprise_memory.training.loop import train
+from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.rundir import RunDir
 
 ale_py = pytest.importorskip(
     "ale_py", reason="pip install 'surprise-memory[dev]' brings ale-py, the reference"
@@ -86,3 +91,11 @@ def test_a_missing_rom_is_said_in_a_sentence(monkeypatch):
     with pytest.raises(UserError, match="no ROM of Freeway: pip install"):
         make_vec("Freeway", 1, 0)
     assert family_of("Freeway") == "atari"
+
+
+def test_the_recurrent_dqn_learns_from_frames_with_its_bonus(tmp_path):
+    run = replace(PRESETS["debug"]("Pong"), method="lwm+sm", steps=256, eval_episodes=0)
+    out = RunDir(tmp_path / "run")
+    out.open(asdict(run), resume=False)
+    train(run, out)
+    assert "losses/pairs" in out.last_row()

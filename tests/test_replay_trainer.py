@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import fakes
 import numpy as np
 import pytest
 import torch
@@ -22,6 +23,7 @@ from surprise_memory import (
     RNDConfig,
 )
 from surprise_memory.bonus import ReplayTrainer, RolloutTrainer
+from surprise_memory.errors import UserError
 
 T, K, OBS, A, n = 9, 4, 6, 3, 5  # K sequences of T steps
 # One letter per step and sequence: s a step, e an episode's last one, x a row that never happened.
@@ -269,3 +271,19 @@ def test_only_the_facade_takes_single_steps():
         for name in ("step", "update", "steps"):
             assert not hasattr(kind, name) and not hasattr(bonus, name)
     assert issubclass(Bonus, RolloutTrainer) and not issubclass(ReplayTrainer, RolloutTrainer)
+
+
+@pytest.mark.parametrize(("stacked", "kept"), [(4, 1), (12, 3)])
+def test_of_images_a_replay_may_hold_the_newest_frame_alone(stacked, kept):
+    rng = torch.Generator().manual_seed(0)
+    frames = torch.randint(256, (5, 2, kept, 42, 42), dtype=torch.uint8, generator=rng)
+    chunk = fakes.chunk_of(frames[1:], first=torch.zeros(4, 2, dtype=torch.bool))
+    chunk = replace(chunk, obs=frames[:-1])
+    bonus = ReplayTrainer("lwm+sm", (stacked, 42, 42), 2, action_space=spaces.Discrete(3))
+    reward, report = bonus.train_on(chunk, torch.ones(2))
+    assert reward.shape == (4, 2) and losses_of(report)
+    other = chunk.obs.repeat(1, 1, 2, 1, 1)
+    with pytest.raises(UserError, match=r"Chunk.obs has shape"):
+        bonus.train_on(replace(chunk, obs=other, next_obs=other), torch.ones(2))
+    with pytest.raises(UserError, match=r"Chunk.obs has shape"):  # what is collected is whole
+        bonus.update_stats(chunk, bonus.start())

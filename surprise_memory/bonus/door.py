@@ -15,6 +15,7 @@ from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.devices import double
+from surprise_memory.nn.nets import is_image
 from surprise_memory.observations import channels_last
 from surprise_memory.types import Chunk
 
@@ -69,17 +70,35 @@ class Door:
         check_shape(name, obs, (self.num_envs, *self.obs_shape))
         return obs
 
-    def check(self, chunk: Chunk) -> None:
-        """Refuse a chunk (T, B) that does not fit, or whose rows that happened are not finite."""
+    def check(self, chunk: Chunk, newest_frame: bool = False) -> None:
+        """Refuse a chunk (T, B) that does not fit, or whose rows that happened are not finite.
+
+        With `newest_frame`, images may be their newest frame alone, as a replay keeps them.
+        """
         check_chunk(chunk)
         T, B = chunk.shape
         require(T >= 1, "T", T, "at least 1: a chunk holds one step or more")
-        check_shape("Chunk.obs", chunk.obs, (T, B, *self.obs_shape))
-        check_shape("Chunk.next_obs", chunk.next_obs, (T, B, *self.obs_shape))
+        shape = self.obs_shape
+        if newest_frame and tuple(chunk.obs.shape[2:]) == newest(shape):
+            shape = newest(shape)
+        check_shape("Chunk.obs", chunk.obs, (T, B, *shape))
+        check_shape("Chunk.next_obs", chunk.next_obs, (T, B, *shape))
         check_finite("obs", chunk.obs, chunk.valid)
         check_finite("next_obs", chunk.next_obs, chunk.valid)
         if self.actions is not None:
             check_actions(chunk.action, self.actions, chunk.valid)
+
+
+def newest(obs_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an image's newest frame: RGB, or grey. Vectors stay as they are.
+
+    >>> newest((12, 84, 84)), newest((4, 84, 84)), newest((7,))
+    ((3, 84, 84), (1, 84, 84), (7,))
+    """
+    if not is_image(obs_shape):
+        return obs_shape
+    channels = 1 if obs_shape[0] % 3 else 3
+    return (channels, *obs_shape[1:])
 
 
 # --- reading ---

@@ -36,7 +36,7 @@ class ReplayTrainer(Trainer):
         Returns (reward (T, K), metrics). A warm-up leaves the reward's statistics alone: untrained
         surprises are far too large, and they forget slowly.
         """
-        self.door.check(chunk)
+        self.door.check(chunk, newest_frame=True)
         check_weight(weight, chunk.shape[1])
         chunk = chunk.to(self.device).blanked()
         weight = weight.to(self.device)
