@@ -127,8 +127,7 @@ NOISE: dict[str, Grid] = {
         (
             *methods("none", "rnd", "icm", "ngu", "disagreement", "rnd+sm"),
             DEFAULT,
-            Entry("icm+sm+trust+recognise", PLAIN),
-            Entry("ae+sm+trust+recognise", PLAIN),
+            *methods("icm+sm+trust+recognise", "ae+sm+trust+recognise"),
             Entry("icm+sm+recognise+gate", PAPERS_STREAM),
             Entry("ae+sm+recognise+gate", PAPERS_STREAM),
         ),
