@@ -261,7 +261,7 @@ def test_every_second_of_ppo_is_charged_to_its_part(monkeypatch):
         "env": 16,
         "act": 160,
         "bonus ask": 100,
-        "bonus learn": 101_000,  # and what it costs to learn from both rewards
+        "bonus learn": 101_000,  # and what neither of the two does
         "agent learn": 10_000,
     }
     assert sum(lap[part] for part in PARTS) == clock() - began
