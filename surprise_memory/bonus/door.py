@@ -15,7 +15,7 @@ from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.devices import double
-from surprise_memory.nn.nets import is_image
+from surprise_memory.nn.nets import frame_channels, is_image
 from surprise_memory.observations import channels_last
 from surprise_memory.types import Chunk
 
@@ -97,8 +97,7 @@ def newest(obs_shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     if not is_image(obs_shape):
         return obs_shape
-    channels = 1 if obs_shape[0] % 3 else 3
-    return (channels, *obs_shape[1:])
+    return (frame_channels(obs_shape[0]), *obs_shape[1:])
 
 
 # --- reading ---

@@ -26,7 +26,7 @@ from surprise_memory.errors import UserError, choose
 from surprise_memory.memory import MEMORIES
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.devices import built_on_host
-from surprise_memory.nn.nets import PIECE, in_pieces, is_image
+from surprise_memory.nn.nets import PIECE, frame_channels, in_pieces, is_image
 from surprise_memory.nn.normalise import ObsScale, ObsWhitener
 from surprise_memory.nn.persistence import Persistence
 from surprise_memory.stages import STAGES, Stage, Steps
@@ -301,8 +301,7 @@ def last_frame(obs: Tensor) -> Tensor:
 
     3 channels, or stacks of 3, are RGB.
     """
-    channels = obs.shape[-3]
-    if channels % 3:
+    if frame_channels(obs.shape[-3]) == 1:
         return obs[..., -1:, :, :].float()
     weights = torch.tensor([0.299, 0.587, 0.114], device=obs.device)[:, None, None]
     return (obs[..., -3:, :, :].float() * weights).sum(-3, keepdim=True)
