@@ -20,6 +20,7 @@ from surprise_memory.files import read_json
 from surprise_memory.reproduce import cells as cells_module
 from surprise_memory.reproduce.celldir import ARCHIVED_FILES, PROBE_NAMES, in_use, probe_path
 from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, with_options
+from surprise_memory.reproduce.command import small_piece
 from surprise_memory.reproduce.grid import Entry, Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local, settle
@@ -38,7 +39,7 @@ from surprise_memory.reproduce.report.tables import (
     tables,
 )
 from surprise_memory.training.presets import PRESETS
-from surprise_memory.training.rundir import Locked, RunDir
+from surprise_memory.training.rundir import Locked, RunDir, flatten
 
 ROOT = Path(__file__).parents[1]
 
@@ -131,11 +132,33 @@ def test_options_reach_the_run_and_change_its_name():
     assert sizes == {(32, 4), (128, 16), (1024, 64)}
 
 
+def test_single_changes_account_for_all_that_the_presets_do_differently(tmp_path):
+    # What is left concerns parts that RND+SM on Key-Door does not have, or rewards beyond 1.
+    elsewhere = ("preset", "steps", "dqn.", "bonus.icm", "bonus.ae", "bonus.disagree", "bonus.lwm")
+    elsewhere += ("ppo.reward_clip", "bonus.ignore_noise")
+
+    def settings(cell):
+        return flatten(dataclasses.asdict(cell.run))
+
+    def left(run, other):
+        return {k for k in run if run[k] != other[k] and not k.startswith(elsewhere)}
+
+    paper, *_, both = map(settings, cells("our-settings", "reduced", tmp_path))
+    ours, *changed = map(settings, cells("papers-settings", "reduced", tmp_path))
+    assert not left(both, ours)
+    single = [left(run, ours) for run in changed]
+    assert set().union(*single) == left(paper, ours)
+    for run, names in zip(changed, single, strict=True):
+        assert names and all(run[name] == paper[name] for name in names)
+
+
 def test_the_wish_for_something_else_is_refused(capsys, tmp_path):
     for words, says in (
         (["tabel-1"], "Did you mean 'table-1'"),
         (["table-1", "--jobs", "0"], "jobs = 0"),
         (["table-1", "--seeds", "0"], "seeds = 0"),
+        (["table-1", "--methods", "rnd+smm"], "Did you mean 'rnd+sm'"),
+        (["table-1", "--envs", "KeyDoor"], "Did you mean 'Key-Door'"),
     ):
         assert main(["reproduce", *words, "--dir", str(tmp_path)]) == 2
         assert says in capsys.readouterr().err
@@ -151,6 +174,33 @@ def test_a_dry_run_makes_nothing(capsys, tmp_path, tiny):
     said = capsys.readouterr().out
     assert "2 runs, 0 finished" in said and "steps a second" in said and "seed 0" in said
     assert not (tmp_path / "r").exists()
+
+
+def test_rows_and_environments_of_a_table_can_be_selected(capsys, tmp_path):
+    words = ["reproduce", "table-1", "--seeds", "1", "--dir", str(tmp_path), "--dry-run"]
+    lava = "MiniGrid-LavaCrossingS11N5-v0"
+    assert main([*words, "--methods", "none", "rnd", "--envs", "Key-Door", lava]) == 0
+    said = capsys.readouterr().out
+    assert "4 runs, 0 finished" in said
+    for env in ("MiniGrid-DoorKey-16x16-v0", lava):
+        for method in ("none", "rnd"):
+            assert f"{env} · {method} · seed 0" in said
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_the_piece_that_is_timed_has_the_minibatches_of_its_run(preset):
+    run = PRESETS[preset]("MiniGrid-DoorKey-16x16-v0")
+    piece = small_piece(run)
+    assert piece.envs == 8 < run.envs
+    for part in ("ppo", "bonus"):
+        rows = run.envs * run.rollout / getattr(run, part).minibatches
+        assert piece.envs * piece.rollout / getattr(piece, part).minibatches == rows
+    assert small_piece(piece) == piece
+
+
+def test_one_run_takes_as_long_however_many_may_run(tmp_path):
+    cell = cell_of(tmp_path / "a")
+    assert hours([cell], {}, 4.0, 8) == hours([cell], {}, 4.0, 1)
 
 
 def test_the_time_left_is_steps_over_speed(tmp_path):

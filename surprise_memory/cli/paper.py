@@ -9,6 +9,8 @@ import tyro
 def reproduce_command(
     what: tyro.conf.Positional[str] = "",
     budget: Literal["smoke", "reduced", "full"] = "reduced",
+    methods: tuple[str, ...] = (),
+    envs: tuple[str, ...] = (),
     dir: Path = Path("reproduction"),
     seeds: int | None = None,
     jobs: int = 2,
@@ -26,6 +28,8 @@ def reproduce_command(
     Args:
         what: Which one; they are listed if not given.
         budget: smoke (does it run?), reduced (fewer seeds and steps) or full (as in the paper).
+        methods: Only these rows of the table, such as rnd rnd+sm; all if not given.
+        envs: Only these environments: ids, or names as in the table; all if not given.
         dir: Where the runs go; finished ones are kept. `surprise-memory report DIR` reports them.
         seeds: Runs per cell; the budget's number if not given.
         jobs: Runs side by side. With --engine ray, as many as the cluster has room for.
@@ -45,7 +49,10 @@ def reproduce_command(
     from surprise_memory.reproduce import command
 
     machine = command.Machine(device, precision, threads)
-    outcome = command.reproduce(what, budget, dir, seeds, jobs, engine, dry_run, preset, machine)
+    only = command.Selection(methods, envs)
+    outcome = command.reproduce(
+        what, budget, dir, seeds, jobs, engine, dry_run, preset, machine, only
+    )
     command.raise_failures(outcome)
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from surprise_memory.errors import UserError, require, require_between
+from surprise_memory.errors import UserError, choose, require, require_between
+from surprise_memory.nn.at_once import using_threads
 from surprise_memory.nn.devices import pick_device
 from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grid import Grid
@@ -17,6 +18,7 @@ from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
 from surprise_memory.training.plan import check_plan, describe_plan, learning_steps
+from surprise_memory.training.processes import learn_at_once
 from surprise_memory.training.progress import rich_console
 
 
@@ -26,6 +28,24 @@ class Machine(NamedTuple):
     device: str = "cpu"
     precision: str = "float32"
     threads: int = 1
+
+
+class Selection(NamedTuple):
+    """Which rows of a table, and which of its environments. Empty means all."""
+
+    methods: tuple[str, ...] = ()  # as the table names them
+    envs: tuple[str, ...] = ()  # ids, or the table's short names
+
+
+def select(grid: Grid, todo: list[Cell], only: Selection) -> list[Cell]:
+    """The cells of the selected methods and environments. A name that the grid lacks is refused."""
+    names = dict.fromkeys(grid.entry_names)
+    ids = {grid.short.get(env, env): env for env in grid.envs} | {env: env for env in grid.envs}
+    methods = set(only.methods or names)
+    envs = {choose(ids, env, "environment of this grid") for env in only.envs or grid.envs}
+    for method in methods:
+        choose(names, method, "method of this grid")
+    return [cell for cell in todo if cell.entry in methods and cell.env in envs]
 
 
 def on_machine(todo: list[Cell], machine: Machine, engine: str) -> list[Cell]:
@@ -56,13 +76,16 @@ def reproduce(
     dry_run: bool = False,
     preset: str | None = None,
     machine: Machine | None = None,
+    only: Selection | None = None,
 ) -> dict[str, str]:
-    """Make a grid's runs in `root`. Returns name -> reason of those that failed."""
+    """Make a grid's runs in `root`, or only some. Returns name -> reason of those that failed."""
     if seeds is not None:
         require_between("seeds", seeds, 1, 10_000)
     require_between("jobs", jobs, 1, 1_024)
     machine = machine or Machine()
-    todo = on_machine(cells(what, budget, root, seeds, preset, machine.precision), machine, engine)
+    todo = cells(what, budget, root, seeds, preset, machine.precision)
+    todo = select(GRIDS[what], todo, only or Selection())
+    todo = on_machine(todo, machine, engine)
     for cell in todo:
         check_plan(cell.run)
     print_plan(GRIDS[what], todo, jobs, dry_run, "cpu" if engine == "ray" else None)
@@ -140,16 +163,33 @@ def describe(time_left: float) -> str:
 
 
 def measure_speed(run: RunConfig) -> float:
-    """Steps a second of a small piece of a run: few environments, two rollouts, two updates."""
-    run = dataclasses.replace(run, envs=min(run.envs, 8))
-    env, agent, bonus = build(run)
-    state = RunnerState.reset(env, bonus)
-    began = time.monotonic()
-    for _ in range(2):  # a recurrent agent learns from the second block on
-        chunk, _ = collect(env, agent, state, agent.rollout_length(run.rollout), bonus)
-        _, _, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
-    env.close()
-    return state.steps / (time.monotonic() - began)
+    """Steps a second of a small piece of a run: two rollouts, two updates."""
+    run = small_piece(run)
+    with using_threads(run.threads, learn_at_once(run)):
+        env, agent, bonus = build(run)
+        state = RunnerState.reset(env, bonus)
+        began = time.monotonic()
+        for _ in range(2):  # a recurrent agent learns from the second block on
+            chunk, _ = collect(env, agent, state, agent.rollout_length(run.rollout), bonus)
+            _, _, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
+        seconds = time.monotonic() - began
+        env.close()
+    return state.steps / seconds
+
+
+def small_piece(run: RunConfig) -> RunConfig:
+    """A run with few environments whose minibatches are as large as its own.
+
+    Smaller ones would cost much more a step.
+    """
+    envs = min(run.envs, 8)
+
+    def fewer(minibatches: int) -> int:
+        return max(1, minibatches * envs // run.envs)
+
+    ppo = dataclasses.replace(run.ppo, minibatches=fewer(run.ppo.minibatches))
+    bonus = dataclasses.replace(run.bonus, minibatches=fewer(run.bonus.minibatches))
+    return dataclasses.replace(run, envs=envs, ppo=ppo, bonus=bonus)
 
 
 def raise_failures(failed: dict[str, str]) -> None:

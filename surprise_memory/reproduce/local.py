@@ -155,13 +155,15 @@ def hours(
     Those of unknown speed are taken to make `otherwise` steps a second.
     """
     seconds = 0.0
+    unfinished = 0
     for cell in cells:
         if cell.finished or cell.name in failed:
             continue
+        unfinished += 1
         reached = RunDir(cell.path).last_row().get("step", 0)
         speed = known.get((cell.env, cell.entry), otherwise)
         seconds += START + max(0, cell.run.steps - reached) / speed
-    return seconds / jobs / 3600
+    return seconds / max(1, min(jobs, unfinished)) / 3600
 
 
 class Live:

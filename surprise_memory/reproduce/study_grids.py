@@ -1,7 +1,15 @@
 """Questions of our own: other generators, settings of PPO, reads of M, recurrent agents, W."""
 
 from surprise_memory.reproduce.grid import TASKS, Entry, Grid, methods, with_and_without
-from surprise_memory.reproduce.noise_grids import EXPECT, KEY_CORRIDOR, PLAIN, WIDE, noisy
+from surprise_memory.reproduce.noise_grids import (
+    DEFAULT,
+    EXPECT,
+    KEY_CORRIDOR,
+    PAPERS_STREAM,
+    PLAIN,
+    WIDE,
+    noisy,
+)
 from surprise_memory.reproduce.published import KEY_DOOR, OBSTACLES
 
 
@@ -28,6 +36,47 @@ def ppo_changes() -> tuple[Entry, ...]:
         for name, _ in options:
             label += " " + name.removeprefix("ppo.")
         entries.append(Entry("none", options, label))
+    return tuple(entries)
+
+
+# The settings in which the paper's and our preset differ, by what they belong to: paper's, ours.
+_AGENT = {
+    "entropy 0.001": (("ppo.entropy", 0.001, 0.01),),
+    "raw advantages": (("ppo.normalise_advantage", False, True),),
+    "policy at 1e-4": (("ppo.lr", 1e-4, 3e-4),),
+    "free gradient norm": (("ppo.max_grad_norm", 0.0, 0.5),),
+    "time limits end": (("ppo.bootstrap_time_limits", False, True),),
+    "64 minibatches": (("ppo.minibatches", 64, 16), ("bonus.minibatches", 64, 16)),
+}
+_BONUS = {
+    "n 512, W 32": (("bonus.rnd.n", 512, 64), ("bonus.memory.w_hidden", 32, None)),
+    "M cosine, d 16": (("bonus.memory.read", "cosine", "ntm"), ("bonus.memory.width", 16, 32)),
+    "norm losses": (("bonus.loss", "norm", "squared"), ("bonus.memory.loss", "norm", "squared")),
+    "memory at 1e-4": (("bonus.memory_lr", 1e-4, 1e-3),),
+    "L_M trains RND": (("bonus.memory.m_trains_surprise", True, False),),
+    "scale over the past": (("bonus.scale_momentum", None, 0.9),),
+}
+
+
+def papers_settings() -> tuple[Entry, ...]:
+    """Our settings, then with each of the paper's in turn."""
+    entries = [Entry("rnd+sm")]
+    for label, changes in (_AGENT | _BONUS).items():
+        options = tuple((name, paper) for name, paper, _ in changes)
+        entries.append(Entry("rnd+sm", options, f"rnd+sm, {label}"))
+    return tuple(entries)
+
+
+def our_settings() -> tuple[Entry, ...]:
+    """The paper's settings, then with all of ours for the agent, for the bonus, and for both."""
+    entries = [Entry("rnd+sm")]
+    for label, groups in (
+        ("our agent", _AGENT),
+        ("our bonus", _BONUS),
+        ("our agent and bonus", _AGENT | _BONUS),
+    ):
+        options = [(name, ours) for changes in groups.values() for name, _, ours in changes]
+        entries.append(Entry("rnd+sm", tuple(options), f"rnd+sm, {label}"))
     return tuple(entries)
 
 
@@ -62,6 +111,37 @@ STUDIES: dict[str, Grid] = {
         scale=100,
         short=TASKS,
         solved=0.9,
+    ),
+    "papers-settings": Grid(
+        "Which of the paper's settings keep RND+SM from learning: ours, with one of the paper's",
+        (KEY_DOOR,),
+        papers_settings(),
+        steps=(1_200_000, 10_000_000),
+        seeds=(1, 3),
+        options=PAPERS_STREAM,
+        preset="default",
+        scale=100,
+        short=TASKS,
+        solved=0.9,
+    ),
+    "our-settings": Grid(
+        "Which of our settings RND+SM needs: the paper's, with ours for the agent or the bonus",
+        (KEY_DOOR,),
+        our_settings(),
+        steps=(2_000_000, 10_000_000),
+        seeds=(1, 3),
+        scale=100,
+        short=TASKS,
+        solved=0.9,
+    ),
+    "atari-cpu": Grid(
+        "Atari on two cores: a game on which learning shows early",
+        ("Breakout",),
+        (Entry("none"), DEFAULT),
+        steps=(300_000, 2_000_000),
+        seeds=(1, 3),
+        options=(("envs", 16), ("ppo.minibatches", 4), ("bonus.minibatches", 4)),
+        preset="default",
     ),
     "ablation-read": Grid(
         "How M is read: Key-Door",
