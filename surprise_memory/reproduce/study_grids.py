@@ -129,7 +129,7 @@ STUDIES: dict[str, Grid] = {
         (KEY_DOOR,),
         our_settings(),
         steps=(2_000_000, 10_000_000),
-        seeds=(1, 3),
+        seeds=(1, 5),
         scale=100,
         short=TASKS,
         solved=0.9,
