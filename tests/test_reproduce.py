@@ -28,6 +28,7 @@ from surprise_memory.reproduce.noise_grids import LATE_TRUST
 from surprise_memory.reproduce.probes import PROBES
 from surprise_memory.reproduce.published import ATARI, GAMES
 from surprise_memory.reproduce.report.gather import Result, Study, gather
+from surprise_memory.reproduce.report.page import about
 from surprise_memory.reproduce.report.tables import (
     MISSING,
     counterpart,
@@ -38,6 +39,7 @@ from surprise_memory.reproduce.report.tables import (
     solved_at,
     tables,
 )
+from surprise_memory.reproduce.report.tidy import tidy
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import Locked, RunDir, flatten
 
@@ -574,6 +576,21 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
     assert "class=missing" in page
     assert page.count("data:image/png;base64,") == 2
     assert "http" not in page
+
+
+def test_a_page_has_no_empty_columns_and_names_what_was_not_run():
+    grid = Grid("two", ("a", "b"), methods("rnd", "rnd+sm"), (1, 1), solved=0.9)
+    result = Result("two", "rnd", "a", 0, "paper", 1, 1, 7.0, 0.0, "", [])
+    study = Study("two", grid, "paper", "full", [result])
+    (table,), not_run = tidy(tables(study))
+    assert table.title == "a" and not_run == ["b"]
+    assert table.head == ["method", "here, mean ± std", "IQM [95 %]", "by seed", "solved (0.9) at"]
+    assert table.rows[0] == ["rnd", "7.0", "", "7.0", "-"]
+    assert table.rows[1] == ["rnd+sm", MISSING, MISSING, MISSING, ""]
+    assert "nothing was run: b." in about(study, not_run)
+    published = dataclasses.replace(grid, published={("b", "rnd"): (2.0, None)})
+    shown, not_run = tidy(tables(Study("two", published, "paper", "full", [result])))
+    assert [table.title for table in shown] == ["a", "b"] and not not_run
 
 
 def test_what_is_archived_makes_the_same_tables(tmp_path, tiny, capsys):

@@ -11,6 +11,7 @@ from surprise_memory.reproduce.report.figures import figures
 from surprise_memory.reproduce.report.gather import Study, gather
 from surprise_memory.reproduce.report.render import Section, html, markdown
 from surprise_memory.reproduce.report.tables import Table, tables
+from surprise_memory.reproduce.report.tidy import tidy
 
 WRITTEN = "written.json"  # in OUT/: the pictures of the last report, name -> SHA-256
 READING = (
@@ -114,10 +115,11 @@ def study_section(root: Path, study: Study) -> Section:
     for title, picture in figures(study).items():
         name = re.sub("[^A-Za-z0-9]+", "-", title)
         pictures[f"{study.id}-{name}.png"] = picture
+    shown, not_run = tidy(tables(study))
     return Section(
         title=f"{study.name}, preset {study.preset}: {study.grid.title}",
-        about=about(study),
-        tables=tables(study),
+        about=about(study, not_run),
+        tables=shown,
         pictures=pictures,
         notes=read_notes(root / study.name / f"notes-{study.preset}-{study.budget}.md"),
     )
@@ -148,8 +150,8 @@ def read_notes(path: Path) -> str:
     return path.read_text().strip()
 
 
-def about(study: Study) -> str:
-    """Setting, runs, hours and machine."""
+def about(study: Study, not_run: list[str]) -> str:
+    """Setting, runs, hours and machine, and the tables that would be empty."""
     finished = 0
     filled = set()
     seconds = 0.0
@@ -168,6 +170,8 @@ def about(study: Study) -> str:
         f"{len(filled)} of {wanted} cells filled; "
         f"{seconds / 3600:.1f} hours of training in all. {'; '.join(sorted(machines))}."
     )
+    if not_run:
+        text += f" Missing, because nothing was run: {', '.join(not_run)}."
     if study.grid.paper_says:
         text += f" The paper: {study.grid.paper_says}"
     return text

@@ -71,7 +71,7 @@ def score_table(study: Study, env: str) -> Table:
             entry.name,
             printed(study.grid.published.get((env, entry.name))),
             spread(scores),
-            interval([scores]),
+            "" if len(scores) == 1 else interval([scores]),
             verdict(scores, study.scores(env, counterpart(entry))),
             ", ".join(map(number, scores)) or MISSING,
         ]
