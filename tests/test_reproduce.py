@@ -27,19 +27,17 @@ from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local
 from surprise_memory.reproduce.noise_grids import LATE_TRUST
 from surprise_memory.reproduce.probes import PROBES
 from surprise_memory.reproduce.published import ATARI, GAMES
+from surprise_memory.reproduce.report.doctor_table import memory_table
 from surprise_memory.reproduce.report.gather import Result, Study, gather
 from surprise_memory.reproduce.report.page import about
+from surprise_memory.reproduce.report.table import MISSING, number, without_empty_columns
 from surprise_memory.reproduce.report.tables import (
-    MISSING,
     counterpart,
     human_table,
-    memory_table,
-    number,
     overall_table,
     solved_at,
     tables,
 )
-from surprise_memory.reproduce.report.tidy import tidy
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import Locked, RunDir, flatten
 
@@ -571,7 +569,7 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
     (table,) = tables(study)
     rnd, sm = table.rows
     assert rnd[1] == "1.50 ± 0.5" and len(rnd[5].split(", ")) == 2 and "[" in rnd[3]
-    assert sm[2] == sm[3] == sm[5] == MISSING
+    assert sm[2] == sm[5] == MISSING
     page = (tmp_path / "report.html").read_text()
     assert "class=missing" in page
     assert page.count("data:image/png;base64,") == 2
@@ -579,18 +577,21 @@ def test_a_page_shows_what_is_missing_and_what_was_published(tmp_path, tiny):
 
 
 def test_a_page_has_no_empty_columns_and_names_what_was_not_run():
-    grid = Grid("two", ("a", "b"), methods("rnd", "rnd+sm"), (1, 1), solved=0.9)
-    result = Result("two", "rnd", "a", 0, "paper", 1, 1, 7.0, 0.0, "", [])
-    study = Study("two", grid, "paper", "full", [result])
-    (table,), not_run = tidy(tables(study))
-    assert table.title == "a" and not_run == ["b"]
-    assert table.head == ["method", "here, mean ± std", "IQM [95 %]", "by seed", "solved (0.9) at"]
-    assert table.rows[0] == ["rnd", "7.0", "", "7.0", "-"]
-    assert table.rows[1] == ["rnd+sm", MISSING, MISSING, MISSING, ""]
-    assert "nothing was run: b." in about(study, not_run)
-    published = dataclasses.replace(grid, published={("b", "rnd"): (2.0, None)})
-    shown, not_run = tidy(tables(Study("two", published, "paper", "full", [result])))
-    assert [table.title for table in shown] == ["a", "b"] and not not_run
+    grid = Grid("three", ("a", "b", "c"), methods("rnd", "rnd+sm"), (1, 1), solved=0.9)
+    results = [
+        Result("three", "rnd", "a", 0, "paper", 1, 1, 7.0, 0.0, "", []),
+        Result("three", "rnd", "b", 0, "paper", 1, 0, None, 0.0, "", []),  # not finished
+    ]
+    study = Study("three", grid, "paper", "full", results)
+    table, unfinished = map(without_empty_columns, tables(study))
+    assert table.head == ["method", "here, mean ± std", "by seed", "solved (0.9) at"]
+    assert table.rows == [["rnd", "7.0", "7.0", "-"], ["rnd+sm", MISSING, MISSING, ""]]
+    assert unfinished.title == "b" and unfinished.rows[0] == ["rnd", MISSING, MISSING]
+    assert "nothing was run there: c." in about(study)
+    published = dataclasses.replace(grid, published={("c", "rnd"): (2.0, None)})
+    study = Study("three", published, "paper", "full", results)
+    assert tables(study)[2].rows[0][:3] == ["rnd", "2.0", MISSING]
+    assert "nothing was run" not in about(study)
 
 
 def test_what_is_archived_makes_the_same_tables(tmp_path, tiny, capsys):

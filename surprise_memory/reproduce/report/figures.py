@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 
 from surprise_memory.reproduce.grid import Entry
+from surprise_memory.reproduce.report.doctor_table import MEMORY_COLUMNS, doctor_mean
 from surprise_memory.reproduce.report.gather import Result, Study
-from surprise_memory.reproduce.report.tables import (
-    CUMULATIVE,
-    MEMORY_COLUMNS,
-    doctor_mean,
-    mean,
-)
+from surprise_memory.reproduce.report.table import mean
+from surprise_memory.reproduce.report.tables import CUMULATIVE
 from surprise_memory.tools.bars import event_bars
 from surprise_memory.tools.plots import GENERATORS, NO_BONUS, NORM, NOVELTY, plotting
 from surprise_memory.tools.stats import Array, smooth

@@ -56,6 +56,12 @@ class Study:
         """Unique among the studies of a report."""
         return f"{self.name}-{self.preset}-{self.budget}"
 
+    @property
+    def empty_envs(self) -> list[str]:
+        """The environments on which nothing was begun and the paper has no number either."""
+        known = {result.env for result in self.results} | {env for env, _ in self.grid.published}
+        return [env for env in self.grid.envs if env not in known]
+
     def of(self, env: str, entry: str) -> list[Result]:
         """The runs of a cell, by seed."""
         mine = [r for r in self.results if r.env == env and r.entry == entry]

@@ -10,8 +10,8 @@ from surprise_memory.files import read_json, write_atomically, write_json
 from surprise_memory.reproduce.report.figures import figures
 from surprise_memory.reproduce.report.gather import Study, gather
 from surprise_memory.reproduce.report.render import Section, html, markdown
-from surprise_memory.reproduce.report.tables import Table, tables
-from surprise_memory.reproduce.report.tidy import tidy
+from surprise_memory.reproduce.report.table import Table, without_empty_columns
+from surprise_memory.reproduce.report.tables import tables
 
 WRITTEN = "written.json"  # in OUT/: the pictures of the last report, name -> SHA-256
 READING = (
@@ -115,11 +115,10 @@ def study_section(root: Path, study: Study) -> Section:
     for title, picture in figures(study).items():
         name = re.sub("[^A-Za-z0-9]+", "-", title)
         pictures[f"{study.id}-{name}.png"] = picture
-    shown, not_run = tidy(tables(study))
     return Section(
         title=f"{study.name}, preset {study.preset}: {study.grid.title}",
-        about=about(study, not_run),
-        tables=shown,
+        about=about(study),
+        tables=[without_empty_columns(table) for table in tables(study)],
         pictures=pictures,
         notes=read_notes(root / study.name / f"notes-{study.preset}-{study.budget}.md"),
     )
@@ -150,8 +149,8 @@ def read_notes(path: Path) -> str:
     return path.read_text().strip()
 
 
-def about(study: Study, not_run: list[str]) -> str:
-    """Setting, runs, hours and machine, and the tables that would be empty."""
+def about(study: Study) -> str:
+    """Setting, runs, hours and machine, and the environments without a table."""
     finished = 0
     filled = set()
     seconds = 0.0
@@ -170,8 +169,9 @@ def about(study: Study, not_run: list[str]) -> str:
         f"{len(filled)} of {wanted} cells filled; "
         f"{seconds / 3600:.1f} hours of training in all. {'; '.join(sorted(machines))}."
     )
-    if not_run:
-        text += f" Missing, because nothing was run: {', '.join(not_run)}."
+    if study.empty_envs:
+        names = [study.grid.short.get(env, env) for env in study.empty_envs]
+        text += f" Missing, because nothing was run there: {', '.join(names)}."
     if study.grid.paper_says:
         text += f" The paper: {study.grid.paper_says}"
     return text

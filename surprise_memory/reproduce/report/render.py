@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from surprise_memory.reproduce.report.notes import html_notes
-from surprise_memory.reproduce.report.tables import MISSING, Table
+from surprise_memory.reproduce.report.table import MISSING, Table
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto;

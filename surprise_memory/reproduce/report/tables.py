@@ -1,7 +1,6 @@
-"""Tables as rows of text: our scores beside the paper's, with intervals and gaps marked."""
+"""The tables of a study: our scores beside the paper's, with intervals and gaps marked."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,37 +13,28 @@ from surprise_memory.reproduce.published import (
     RANDOM,
     Score,
 )
+from surprise_memory.reproduce.report.doctor_table import memory_table
 from surprise_memory.reproduce.report.gather import Result, Study
-from surprise_memory.tools.stats import bootstrap, cohens_d, human_normalised, iqm
+from surprise_memory.reproduce.report.table import (
+    MISSING,
+    Table,
+    interval,
+    mean,
+    number,
+    percent,
+    printed,
+    spread,
+    verdict,
+)
+from surprise_memory.tools.stats import human_normalised
 
-MISSING = "missing"
 CUMULATIVE = "charts/task_reward_total"  # task reward since the run began, warm-up included
-BETTER = 0.5  # Cohen's d from which the paper calls SG+SM better than SG
-# The doctor's numbers that are shown, by the column's name.
-MEMORY_COLUMNS = {
-    "corr. with norm": "corr",
-    "energy left": "energy_left",
-    "z first sight": "first_z",
-    "z repeats": "repeat_z",
-    "z rarest event": "rarest",
-    "z noise": "noise_z",
-    "share paid for noise": "noise_pay",
-}
-DoctorResult = dict[str, dict[str, float | None]]  # measure -> norm, novelty or all -> number
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, a head and rows, all text."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
 
 
 def tables(study: Study) -> list[Table]:
     """One for each environment, one over all of them, and one for each other measurement."""
-    made = [score_table(study, env) for env in study.grid.envs]
+    empty = study.empty_envs
+    made = [score_table(study, env) for env in study.grid.envs if env not in empty]
     if study.grid.cumulative:
         made.append(cumulative_table(study))
     if set(GAMES) <= set(study.grid.envs):
@@ -71,7 +61,7 @@ def score_table(study: Study, env: str) -> Table:
             entry.name,
             printed(study.grid.published.get((env, entry.name))),
             spread(scores),
-            "" if len(scores) == 1 else interval([scores]),
+            interval([scores]) if len(scores) > 1 else "",
             verdict(scores, study.scores(env, counterpart(entry))),
             ", ".join(map(number, scores)) or MISSING,
         ]
@@ -220,130 +210,3 @@ def tv_table(study: Study) -> Table:
                 name += f", {study.grid.short.get(env, env)}"
             rows.append([name, by_seed, number(mean(first)), percent(mean(paid))])
     return Table("watching the TV, last quarter of training", head, rows)
-
-
-def memory_table(study: Study) -> Table:
-    """What each memory does to its generator's surprise, and the run's return.
-
-    The numbers are the doctor's, from a random policy.
-    """
-    rows: list[list[str]] = []
-    shown: set[str] = set()  # generators
-    for env in study.grid.envs:
-        for entry in study.grid.entries:
-            found = study.probe_results(env, entry.name, "doctor")
-            if not found:
-                continue
-            if entry.generator not in shown:
-                shown.add(entry.generator)
-                rows.append([f"{entry.generator}, its norm", *memory_columns(found, "norm"), ""])
-            returns = spread(study.scores(env, entry.name))
-            rows.append([entry.name, *memory_columns(found, "novelty"), returns])
-    return Table("what the memory does", ["method", *MEMORY_COLUMNS, "return"], rows)
-
-
-def memory_columns(found: list[DoctorResult], about: str) -> list[str]:
-    """All columns of a row of `memory_table`, about the norm or the novelty."""
-    return [number(doctor_mean(found, measure, about)) for measure in MEMORY_COLUMNS.values()]
-
-
-def doctor_mean(found: list[DoctorResult], measure: str, about: str) -> float:
-    """Mean over runs of one of the doctor's numbers, about the norm or the novelty.
-
-    What the doctor says about all counts for the novelty. nan where no run has the number.
-    """
-    columns = [about]
-    if about == "novelty":
-        columns.append("all")
-    values = []
-    for result in found:
-        numbers = result.get(measure, {})
-        if measure == "rarest":
-            numbers = rarest_event(result)
-        for column in columns:
-            value = numbers.get(column)
-            if value is not None:
-                values.append(value)
-    return mean(values)
-
-
-def rarest_event(result: DoctorResult) -> dict[str, float | None]:
-    """The numbers of the event with the smallest share of the steps; empty where there is none."""
-    rarest = ""
-    smallest = math.inf
-    for name, numbers in result.items():
-        share = numbers.get("all")
-        if name.startswith("share/") and share and share < smallest:
-            rarest = name.removeprefix("share/")
-            smallest = share
-    if not rarest:
-        return {}
-    return result[f"event/{rarest}"]
-
-
-def mean(values: list[float]) -> float:
-    """The mean; nan of nothing."""
-    if not values:
-        return math.nan
-    return float(np.mean(values))
-
-
-def percent(share: float) -> str:
-    """0.123 -> '12 %'; nothing for nan."""
-    if math.isnan(share):
-        return ""
-    return f"{100 * share:.0f} %"
-
-
-def printed(score: Score | None) -> str:
-    """The paper's cell; empty where it has none."""
-    if score is None:
-        return ""
-    mean_score, std = score
-    if std is None:
-        return number(mean_score)
-    return f"{number(mean_score)} ± {std:g}"
-
-
-def spread(scores: list[float]) -> str:
-    """Mean and population std over the runs."""
-    if not scores:
-        return MISSING
-    if len(scores) == 1:
-        return number(scores[0])
-    return f"{number(mean(scores))} ± {number(float(np.std(scores)))}"
-
-
-def interval(strata: list[list[float]]) -> str:
-    """The interquartile mean of all scores and its bootstrap interval; single runs have none."""
-    arrays = [np.asarray(runs, float) for runs in strata]
-    scores = np.concatenate(arrays)
-    if not len(scores):
-        return MISSING
-    low, high = bootstrap(arrays, iqm)
-    if math.isnan(low):
-        return number(iqm(scores))
-    return f"{number(iqm(scores))} [{number(low)}, {number(high)}]"
-
-
-def verdict(scores: list[float], alone: list[float]) -> str:
-    """Cohen's d of the method with memory over the generator alone."""
-    d = cohens_d(np.array(scores), np.array(alone))
-    if math.isnan(d):
-        return ""
-    if d >= BETTER:
-        return f"{d:.1f} (better)"
-    if d <= -BETTER:
-        return f"{d:.1f} (worse)"
-    return f"{d:.1f}"
-
-
-def number(value: float) -> str:
-    """Three significant digits or one decimal, with commas for thousands; nothing for nan."""
-    if math.isnan(value):
-        return ""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    if abs(value) >= 2 or value == 0:
-        return f"{value:.1f}"
-    return f"{value:.2f}"
