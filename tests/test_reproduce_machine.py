@@ -67,6 +67,20 @@ def test_the_command_hands_all_of_it_to_the_runs(found, tmp_path, capsys):
     assert told == {("bf16", 2, here)}
 
 
+def test_a_runs_speed_is_measured_with_its_own_threads(monkeypatch):
+    build = command.build
+    threads = []
+
+    def counting_build(run):
+        threads.append(torch.get_num_threads())
+        return build(run)
+
+    monkeypatch.setattr(command, "build", counting_build)
+    for number in (1, 2):
+        assert command.measure_speed(replace(RUN, method="none", threads=number)) > 0
+    assert threads == [1, 2]
+
+
 def test_a_cluster_with_gpus_is_planned_on_a_machine_without(found, tmp_path, capsys):
     words = ["reproduce", "two", "--budget", "smoke", "--engine", "ray", "--device", "cuda"]
     assert main([*words, "--dry-run", "--dir", str(tmp_path)]) == 0

@@ -49,6 +49,8 @@ _AGENT = {
     "64 minibatches": (("ppo.minibatches", 64, 16), ("bonus.minibatches", 64, 16)),
 }
 _BONUS = {
+    "n 512": (("bonus.rnd.n", 512, 64),),
+    "W 32": (("bonus.memory.w_hidden", 32, None),),
     "n 512, W 32": (("bonus.rnd.n", 512, 64), ("bonus.memory.w_hidden", 32, None)),
     "M cosine, d 16": (("bonus.memory.read", "cosine", "ntm"), ("bonus.memory.width", 16, 32)),
     "norm losses": (("bonus.loss", "norm", "squared"), ("bonus.memory.loss", "norm", "squared")),
