@@ -7,7 +7,8 @@ import pytest
 
 from surprise_memory.cli import main
 from surprise_memory.reproduce.grid import Grid, methods
-from surprise_memory.reproduce.report.figures import panels
+from surprise_memory.reproduce.grids import GRIDS
+from surprise_memory.reproduce.report.figures import panels, style_of
 from surprise_memory.reproduce.report.gather import Result, Study
 from surprise_memory.reproduce.report.notes import html_notes
 from surprise_memory.reproduce.report.tables import tv_table
@@ -168,6 +169,21 @@ def test_notes_about_all_runs_come_below_the_tables(tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert page.index("</table>") < page.index("About all of it.")
     assert Path(tmp_path / "report.md").read_text().count("About all of it.") == 1
+
+
+@pytest.mark.parametrize("what", GRIDS)
+def test_no_two_lines_of_a_picture_look_alike(what):
+    grid = GRIDS[what]
+    rows = [{"step": 1, "charts/return_128": 0.0}]
+    results = [Result(what, "", env, 0, "default", 1, 1, None, 0.0, "", rows) for env in grid.envs]
+    drawn = panels(Study(what, grid, "default", "reduced", results), "charts/return_128")
+    assert drawn
+    for panel in drawn:
+        styles = [
+            tuple(style_of(entry, i, bool(panel.generator)).items())
+            for i, entry in enumerate(panel.entries)
+        ]
+        assert len(set(styles)) == len(styles)
 
 
 def test_tasks_without_a_tv_have_no_panel_about_watching_it():

@@ -121,7 +121,8 @@ def panels(study: Study, metric: str) -> list[Panel]:
     """
     entries = list(study.grid.entries)
     envs = study.grid.envs
-    if len(envs) > 1 or len(entries) <= MANY:
+    generators = {entry.generator for entry in entries if entry.generator != "none"}
+    if len(envs) > 1 or len(entries) <= MANY or len(generators) == 1:
         present = {result.env for result in study.results if result.last(metric, 1.0)}
         return [Panel(env, entries) for env in envs if env in present]
     by_generator = []
@@ -137,10 +138,11 @@ def style_of(entry: Entry, i: int, one_generator: bool) -> dict[str, Any]:
 
     Grey without a bonus. In a panel of one generator the colour tells whether there is a memory,
     elsewhere the colour tells the generator and a dashed line that it is alone. Entries with
-    options or another memory take other colours in turn.
+    options or another memory take other colours in turn, then the same ones in other lines.
     """
     if entry.options or entry.memory not in ("", "sm"):
-        return {"color": plotting().get_cmap("Set2")(i % 8)}
+        line = ("-", "--", ":", "-.")[i // 8 % 4]
+        return {"color": plotting().get_cmap("Set2")(i % 8), "ls": line}
     if entry.generator == "none":
         return {"color": NO_BONUS}
     alone = entry.memory == ""
