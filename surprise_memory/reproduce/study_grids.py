@@ -70,8 +70,12 @@ def papers_settings() -> tuple[Entry, ...]:
 
 
 def our_settings() -> tuple[Entry, ...]:
-    """The paper's settings, then with all of ours for the agent, for the bonus, and for both."""
-    entries = [Entry("rnd+sm")]
+    """The paper's settings, then with the two that matter most, and with all of ours.
+
+    All for the agent, for the bonus, and for both.
+    """
+    two = (("bonus.memory.w_hidden", None), ("bonus.memory.read", "ntm"))
+    entries = [Entry("rnd+sm"), Entry("rnd+sm", two, "rnd+sm, W 512, M ntm")]
     for label, groups in (
         ("our agent", _AGENT),
         ("our bonus", _BONUS),
