@@ -9,7 +9,7 @@ from surprise_memory.cli import main
 from surprise_memory.reproduce.grid import Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.report.figures import panels, style_of
-from surprise_memory.reproduce.report.gather import Result, Study
+from surprise_memory.reproduce.report.gather import Result, Study, studies_of
 from surprise_memory.reproduce.report.notes import html_notes
 from surprise_memory.reproduce.report.tables import tv_table
 
@@ -184,6 +184,26 @@ def test_no_two_lines_of_a_picture_look_alike(what):
             for i, entry in enumerate(panel.entries)
         ]
         assert len(set(styles)) == len(styles)
+
+
+def test_what_was_run_most_comes_first():
+    runs = []
+    for preset, budget, seeds in (
+        ("default", "reduced", 1),
+        ("default", "full", 3),
+        ("paper", "full", 1),
+        ("paper", "reduced", 2),
+    ):
+        for seed in range(seeds):
+            rest = (1, 1, None, 0.0, "", [], budget)
+            runs.append(Result("table-1", "rnd", "e", seed, preset, *rest))
+    found = [(study.preset, study.budget) for study in studies_of(runs)]
+    assert found == [
+        ("paper", "reduced"),
+        ("paper", "full"),
+        ("default", "full"),
+        ("default", "reduced"),
+    ]
 
 
 def test_tasks_without_a_tv_have_no_panel_about_watching_it():

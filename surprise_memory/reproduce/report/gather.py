@@ -112,15 +112,20 @@ def gather(root: Path) -> tuple[list[Study], dict[Path, str]]:
 
 
 def studies_of(runs: list[Result]) -> list[Study]:
-    """The runs by grid, preset and budget. A grid's own preset comes first."""
+    """The runs by grid, preset and budget.
+
+    A grid's own preset comes first, and of its budgets the one with the most runs.
+    """
     studies = []
     for name, grid in GRIDS.items():
         groups: dict[tuple[str, str], list[Result]] = {}
         for run in runs:
             if run.grid == name:
                 groups.setdefault((run.preset, run.budget), []).append(run)
-        own_preset_first = sorted(groups, key=lambda key: (key[0] != grid.preset, key))
-        for preset, budget in own_preset_first:
+        order = sorted(
+            groups, key=lambda key: (key[0] != grid.preset, key[0], -len(groups[key]), key[1])
+        )
+        for preset, budget in order:
             studies.append(Study(name, grid, preset, budget, groups[preset, budget]))
     return studies
 
