@@ -116,7 +116,7 @@ def study_section(root: Path, study: Study) -> Section:
         name = re.sub("[^A-Za-z0-9]+", "-", title)
         pictures[f"{study.id}-{name}.png"] = picture
     return Section(
-        title=f"{study.name}, preset {study.preset}: {study.grid.title}",
+        title=f"{study.name}, preset {study.preset}, {study.budget}: {study.grid.title}",
         about=about(study),
         tables=[without_empty_columns(table) for table in tables(study)],
         pictures=pictures,
