@@ -37,7 +37,7 @@ CONFIG = replace(CONFIG, recognise=replace(CONFIG.recognise, reservoir=16))
 @pytest.fixture(autouse=True)
 def far(monkeypatch):
     """The device is there, and a bonus pays after its second update."""
-    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+    monkeypatch.setattr("surprise_memory.nn.reward_scale.LEVEL_STEPS", 1)
     with FarMode():
         yield
 

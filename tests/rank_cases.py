@@ -23,7 +23,9 @@ from surprise_memory.bonus import rollout
 from surprise_memory.errors import UserError
 from surprise_memory.memory import MemoryConfig
 from surprise_memory.nn import ranks
-from surprise_memory.nn.normalise import ObsWhitener, RewardScaler, RunningMoments
+from surprise_memory.nn.moments import RunningMoments
+from surprise_memory.nn.obs_norm import ObsWhitener
+from surprise_memory.nn.reward_scale import RewardScaler
 from surprise_memory.training.loop import train
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.processes import check_same, share

@@ -27,7 +27,7 @@ NEXT_STEP, SAME_STEP, DISABLED = (
 @pytest.fixture(autouse=True)
 def pays_at_once(monkeypatch):
     """Two updates are enough to find the scale."""
-    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+    monkeypatch.setattr("surprise_memory.nn.reward_scale.LEVEL_STEPS", 1)
 
 
 def counters(mode=NEXT_STEP, num_envs=B, kind=fakes.Counter, copy=True):

@@ -92,7 +92,7 @@ def make(env=None, surprise=None, obs_groups=None, log_dir=None, device="cpu", *
 @pytest.fixture(autouse=True)
 def pays_at_once(monkeypatch):
     """Two updates are enough to find the scale."""
-    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+    monkeypatch.setattr("surprise_memory.nn.reward_scale.LEVEL_STEPS", 1)
 
 
 def stored_rewards(runner, iterations):

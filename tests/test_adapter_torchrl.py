@@ -28,7 +28,7 @@ SMALL = BonusConfig(rnd=RNDConfig(n=16, hidden=32), minibatches=2, epochs=1)
 @pytest.fixture(autouse=True)
 def pays_at_once(monkeypatch):
     """Two updates are enough to find the scale."""
-    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+    monkeypatch.setattr("surprise_memory.nn.reward_scale.LEVEL_STEPS", 1)
 
 
 def counter(categorical=False):

@@ -21,8 +21,10 @@ from surprise_memory import (
     RNDConfig,
     UserError,
 )
-from surprise_memory.nn.normalise import ObsWhitener, RewardScaler, RunningMoments
+from surprise_memory.nn.moments import RunningMoments
+from surprise_memory.nn.obs_norm import ObsWhitener
 from surprise_memory.nn.returns import discounted_filter, gae
+from surprise_memory.nn.reward_scale import RewardScaler
 
 T, B, K, n, d, N = 9, 3, 6, 5, 4, 7  # K numbers per observation
 METHODS = ["rnd", "rnd+m", "rnd+w", "rnd+sm"]
@@ -507,7 +509,7 @@ def test_any_number_of_environments_may_ask_but_only_its_own_teach():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_step_and_update_pay_and_learn_as_a_whole_chunk_does(method, monkeypatch):
-    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+    monkeypatch.setattr("surprise_memory.nn.reward_scale.LEVEL_STEPS", 1)
     shell, whole, carry = make(method), make(method), None
     for i, chunk in enumerate(chunks(4)):
         carry = carry or whole.start()

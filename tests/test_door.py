@@ -144,7 +144,7 @@ def test_rows_that_never_happened_may_hold_anything():
 
 def test_the_same_numbers_in_any_container_are_paid_the_same(monkeypatch):
     """Lists, read-only and mirrored arrays, tensors with a gradient, 0 and 1 for flags."""
-    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+    monkeypatch.setattr("surprise_memory.nn.reward_scale.LEVEL_STEPS", 1)
     mirrored = np.zeros((B, K), np.float32)[:, ::-1]
     frozen = np.zeros((B, K), np.float32)
     frozen.setflags(write=False)

@@ -15,7 +15,7 @@ from surprise_memory import Bonus, BonusConfig, Chunk, LWMConfig, MemoryConfig
 from surprise_memory.bonus import ReplayTrainer
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.nets import gru_step
-from surprise_memory.nn.normalise import Standardiser
+from surprise_memory.nn.reward_scale import Standardiser
 from surprise_memory.surprise import LWM
 from surprise_memory.surprise.lwm import roll, whiten
 

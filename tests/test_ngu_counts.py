@@ -25,7 +25,7 @@ from surprise_memory import (
     RNDConfig,
 )
 from surprise_memory.memory import Counts
-from surprise_memory.nn.normalise import RunningMoments
+from surprise_memory.nn.moments import RunningMoments
 from surprise_memory.stages.episodic import episodic_knn, episodic_reward, lifelong_factor, nearest
 
 T, B, p, k, CAPACITY, OBS, n = 23, 3, 2, 4, 6, 7, 5

@@ -19,7 +19,7 @@ from surprise_memory.bonus.check.promises import equal
 from surprise_memory.cli import main
 from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
-from surprise_memory.nn.normalise import RunningMoments
+from surprise_memory.nn.moments import RunningMoments
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.loop import build, train
 from surprise_memory.training.rundir import RunDir

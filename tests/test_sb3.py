@@ -36,7 +36,7 @@ def walk(env, steps, seed=0):
 @pytest.fixture(autouse=True)
 def pays_at_once(monkeypatch):
     """Two updates are enough to find the scale."""
-    monkeypatch.setattr("surprise_memory.nn.normalise.LEVEL_STEPS", 1)
+    monkeypatch.setattr("surprise_memory.nn.reward_scale.LEVEL_STEPS", 1)
 
 
 def test_what_is_paid_is_the_bonus_of_the_true_successors():

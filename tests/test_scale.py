@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from surprise_memory import Bonus, BonusConfig
-from surprise_memory.nn.normalise import LEAST_SPREAD, LEVEL_STEPS, MOST, RewardScaler
+from surprise_memory.nn.reward_scale import LEAST_SPREAD, LEVEL_STEPS, MOST, RewardScaler
 
 METHODS = ("rnd", "icm", "ngu", "ae", "disagreement", "rnd+counts", "rnd+sm", "rnd+sm+gain")
 GAMMA = 0.99

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from surprise_memory.memory import Counts, CountsConfig
-from surprise_memory.nn.normalise import FAR, ObsWhitener
+from surprise_memory.nn.obs_norm import FAR, ObsWhitener
 
 
 def batches(offset, count=3, size=256):

@@ -27,7 +27,7 @@ from surprise_memory.memory import MEMORIES
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.devices import built_on_host
 from surprise_memory.nn.nets import PIECE, frame_channels, in_pieces, is_image
-from surprise_memory.nn.normalise import ObsScale, ObsWhitener
+from surprise_memory.nn.obs_norm import ObsScale, ObsWhitener
 from surprise_memory.nn.persistence import Persistence
 from surprise_memory.stages import STAGES, Stage, Steps
 from surprise_memory.surprise import NOTHING, SURPRISES, Surprise

@@ -13,7 +13,7 @@ from surprise_memory.bonus.door import check_reward, check_shape, read_flags
 from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
-from surprise_memory.nn.normalise import RewardScaler
+from surprise_memory.nn.reward_scale import RewardScaler
 from surprise_memory.types import Chunk, moved, rebuild
 
 

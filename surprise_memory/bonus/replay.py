@@ -5,7 +5,7 @@ from torch import Tensor
 from surprise_memory.bonus.door import check_carry, check_weight
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.bonus.trainer import Trainer
-from surprise_memory.nn.normalise import Standardiser
+from surprise_memory.nn.reward_scale import Standardiser
 from surprise_memory.types import Chunk
 
 

@@ -10,7 +10,7 @@ from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import shuffled
-from surprise_memory.nn.normalise import RewardScaler
+from surprise_memory.nn.reward_scale import RewardScaler
 from surprise_memory.types import Chunk
 
 Paid = tuple[Tensor, dict[str, float], Carry]  # scaled reward (T, B), metrics, carry

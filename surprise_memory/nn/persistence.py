@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from surprise_memory.nn import ranks
 from surprise_memory.nn.devices import HOST, double
-from surprise_memory.nn.normalise import Statistics
+from surprise_memory.nn.moments import Statistics
 
 ENOUGH = 4096  # pairs of steps: chance alone then leaves |r| below 0.016
 SAMPLE = 1024  # pairs taken of a rollout: more would say little more, and images are large

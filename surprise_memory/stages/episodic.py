@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from surprise_memory.errors import require, require_width
 from surprise_memory.nn.actions import Actions
+from surprise_memory.nn.moments import RunningMoments
 from surprise_memory.nn.nets import encoder, mlp
-from surprise_memory.nn.normalise import RunningMoments
 from surprise_memory.stages.base import Columns, Stage, Steps
 from surprise_memory.types import episode_ages
 

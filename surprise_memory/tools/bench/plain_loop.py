@@ -14,7 +14,8 @@ from surprise_memory.agents.policy import Policy
 from surprise_memory.envs import make_vec
 from surprise_memory.errors import UserError
 from surprise_memory.nn.devices import built_on_host
-from surprise_memory.nn.normalise import ObsWhitener, RewardScaler
+from surprise_memory.nn.obs_norm import ObsWhitener
+from surprise_memory.nn.reward_scale import RewardScaler
 from surprise_memory.surprise import RND
 from surprise_memory.tools.bench.timing import Clock, Seconds
 from surprise_memory.training.config import RunConfig

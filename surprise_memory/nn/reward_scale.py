@@ -1,178 +1,18 @@
-"""Running statistics: the whitening of observations and the scale of the intrinsic reward.
-
-All statistics are float64 and part of the state_dict. Only `update` moves them. They stay on the
-host where a device has no float64.
-"""
-
-import warnings
-from collections.abc import Callable
-from typing import Any, Self
+"""The scale of the intrinsic reward: of rollouts, in order of time, and of replayed steps."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from surprise_memory.errors import require
 from surprise_memory.nn import ranks
-from surprise_memory.nn.devices import HOST, double, float64_device
+from surprise_memory.nn.devices import HOST, double
+from surprise_memory.nn.moments import RunningMoments, Statistics
 from surprise_memory.nn.returns import discounted_filter
 
 LEVEL_STEPS = 4096  # newest steps that say how large a reward is
 LEAST_SPREAD = 0.1  # of the intrinsic return, in its mean: what hardly varies is not blown up
 FALLING = 0.85  # of the level before a rollout: below this, surprises have not settled
 MOST = 10.0  # paid for one step; a usual return is about 1
-FAR = 1000.0  # from zero: beyond bytes, where the prior and float32 would spoil the whitening
-LEAST_STD = 1e-4  # of an observation's feature: what varies by less counts as constant
-PRIOR = 1e-4  # observations that the prior, mean 0 and variance 1, counts as; as in the RND code
-
-
-class Statistics(nn.Module):
-    """Base of what holds float64."""
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move as any module does, but only to where there is float64."""
-        target = fn(torch.empty(0, device=HOST)).device
-        if target != float64_device(target):
-            fn = stay_on_host
-        super()._apply(fn, recurse)
-        return self
-
-
-def stay_on_host(x: Tensor) -> Tensor:
-    """What a device without float64 does to it."""
-    return x.to(HOST)
-
-
-class RunningMoments(Statistics):
-    """Mean and variance of everything seen, merged batch by batch without loss (Chan et al.)."""
-
-    mean: Tensor
-    var: Tensor
-    count: Tensor
-
-    def __init__(
-        self, shape: tuple[int, ...] = (), momentum: float | None = None, least: int = 1
-    ) -> None:
-        """`momentum` caps the past's weight at momentum / (1 - momentum) batches.
-
-        A batch below `least` rows counts as that many there.
-        """
-        super().__init__()
-        allowed = "between 0 and 1, or None for all of the past"
-        require(momentum is None or 0 < momentum < 1, "scale_momentum", momentum, allowed)
-        self.momentum = momentum
-        self.least = least
-        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64, device=HOST))
-        self.register_buffer("var", torch.ones(shape, dtype=torch.float64, device=HOST))
-        count = torch.tensor(PRIOR, dtype=torch.float64, device=HOST)
-        self.register_buffer("count", count)
-
-    def update(self, batch: Tensor) -> None:
-        """Take in a batch (K, *shape), all ranks' at once; an empty one changes nothing."""
-        self.merge(ranks.moments(double(batch)))
-
-    @torch.no_grad()
-    def merge(self, batch: ranks.Moments) -> None:
-        """Take in a batch by its moments."""
-        size = batch.size
-        if size == 0:
-            return
-        past = self.count
-        if self.momentum is not None:
-            batch_size = max(size, self.least)
-            past = past.clamp(max=batch_size * self.momentum / (1 - self.momentum))
-        total = past + size
-        delta = batch.mean - self.mean
-        spread = self.var * past + batch.var * size
-        spread = spread + delta**2 * past * size / total
-        self.mean.copy_(self.mean + delta * size / total)
-        self.var.copy_(spread / total)
-        self.count.copy_(total)
-
-    def restart(self) -> None:
-        """Let the next batch count as the first one."""
-        self.count.fill_(PRIOR)
-
-
-class ObsWhitener(nn.Module):
-    """x -> clip((x - mean) / std, +-5) per feature. For generators, never for the policy.
-
-    A feature whose first values lie far from zero starts from them instead of from the prior: at an
-    offset of 1e7 the prior would add 1e14 to a sum of squares, and hide a spread of 1 for ever.
-
-    What varies by less than LEAST_STD is not blown up: mostly it is rounding. It is named once.
-    """
-
-    def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
-        super().__init__()
-        self.moments = RunningMoments(shape)
-        self.clip = clip
-        self.is_far = False  # any feature; on the host, so that asking need not wait for a device
-        self.register_load_state_dict_post_hook(note_far)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """(..., *shape) to float32 of the same shape."""
-        mean = self.moments.mean
-        std = (self.moments.var + LEAST_STD**2).sqrt().float().to(obs.device)
-        if self.is_far:
-            centred = (double(obs) - mean).float().to(obs.device)  # float32 would round it away
-        else:
-            centred = obs.float() - mean.float().to(obs.device)
-        return (centred / std).clamp(-self.clip, self.clip)
-
-    def update(self, obs: Tensor) -> None:
-        """Take in (K, *shape) observations."""
-        seen = ranks.moments(double(obs))
-        if self.moments.count == PRIOR and seen.size:
-            self._start_far(seen)
-            warn_of_small(seen)
-        self.moments.merge(seen)
-        note_far(self)
-
-    @torch.no_grad()
-    def _start_far(self, first: ranks.Moments) -> None:
-        """Let far features start from the first batch."""
-        far = first.mean.abs() > FAR
-        self.moments.mean[far] = first.mean[far]
-        self.moments.var[far] = first.var[far]
-
-
-def warn_of_small(first: ranks.Moments) -> None:
-    """Name a feature that varies, but too little to be seen; not in images, whose pixels may."""
-    std = first.var.sqrt()
-    varies = std > 1e-12 * first.mean.abs()  # beyond what float64 makes of a constant
-    small = (varies & (std < LEAST_STD)).nonzero()
-    if std.dim() == 1 and len(small):
-        feature = int(small[0])
-        warnings.warn(
-            f"Feature {feature} of the observations varies by {float(std[feature]):.1g} only: a "
-            f"bonus takes what varies by less than {LEAST_STD:g} for constant. Multiply it if it "
-            "matters.",
-            stacklevel=2,
-        )
-
-
-def note_far(whitener: Any, _: Any = None) -> None:
-    """Note whether any mean is far from zero: after an update, and after a state was loaded."""
-    whitener.is_far = bool((whitener.moments.mean.abs() > FAR).any())
-
-
-class ObsScale(nn.Module):
-    """x -> factor * x + offset, fixed.
-
-    For observations whose size means something, such as MiniGrid's small integers.
-    """
-
-    def __init__(self, factor: float, offset: float = 0.0) -> None:
-        super().__init__()
-        self.factor = factor
-        self.offset = offset
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """(..., *shape) to float32 of the same shape."""
-        return obs.float() * self.factor + self.offset
-
-    def update(self, obs: Tensor) -> None:
-        """Nothing to learn."""
 
 
 class RewardScaler(Statistics):
