@@ -42,7 +42,7 @@ def ask(stage, obs, valid=None):
     reward = torch.ones(shape)
     u = torch.zeros(*shape, 1)
     inputs = stage.prepare({"next_obs": obs.flatten(0, 1)})
-    paid, record, _ = stage(reward, inputs, Steps(~yes, valid, u, u, reward), None)
+    paid, record, _ = stage(reward, inputs, Steps(~yes, valid, valid, u, u, reward), None)
     return paid, record
 
 

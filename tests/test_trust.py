@@ -90,19 +90,40 @@ def test_what_is_saved_is_a_mean_over_steps_that_happened():
     gain[: T // 2, 1] = -0.5
     valid = torch.ones(T, B, dtype=torch.bool)
     gain[3], valid[3] = float("nan"), False
-    stage.update({"gain": gain}, valid, warmup=False)
+    record = {"gain": gain, "remembered": torch.ones_like(valid)}
+    stage.update(record, valid, warmup=False)
     steps = (T - 1) * B
     lost = T // 2 - 1
     assert stage.saved.item() == pytest.approx(0.3 * 0.5 * (steps - 2 * lost) / steps)
     assert stage.moved.item() == pytest.approx(0.5)
-    stage.update({"gain": gain}, torch.zeros_like(valid), warmup=False)  # nothing happened
+    stage.update(record, torch.zeros_like(valid), warmup=False)  # nothing happened
     assert stage.moved.item() == pytest.approx(0.5)
     assert stage.rollouts == 1
-    stage.update({"gain": gain / 5}, valid, warmup=False)
+    stage.update(record | {"gain": gain / 5}, valid, warmup=False)
     assert stage.moved.item() == pytest.approx((0.5 + 0.1) / 2)  # a plain mean at first
     stage.rollouts.fill_(50)
-    stage.update({"gain": gain / 5}, valid, warmup=False)
+    stage.update(record | {"gain": gain / 5}, valid, warmup=False)
     assert stage.moved.item() == pytest.approx(0.7 * 0.3 + 0.3 * 0.1)  # then a running one
+
+
+def test_what_the_memory_is_not_shown_earns_no_trust(monkeypatch):
+    """A withheld surprise is zero to the memory, which rebuilds a zero better if it held one."""
+    bonus = made("rnd+sm+trust+recognise")
+    for seed in range(3):
+        bonus.train_on(rollout(seed), bonus.start())
+    withheld = torch.zeros(T, B, dtype=torch.bool)
+    withheld[::2] = True
+    recognise = bonus.model.stages["recognise"]
+    monkeypatch.setattr(recognise, "remembers", lambda inputs: ~withheld.flatten())
+    trust = bonus.model.stages["trust"]
+    before = trust.saved.item()
+    chunk = rollout(9)
+    _, trace, _ = bonus(chunk, bonus.start())
+    gain = trace.stages["trust"].record["gain"]
+    assert (gain[withheld] == 0).all()
+    trust.update(trace.stages["trust"].record, chunk.valid, warmup=False)
+    kept = gain[~withheld].mean().item()
+    assert trust.saved.item() == pytest.approx(0.7 * before + 0.3 * kept, abs=1e-6)
 
 
 def test_a_memory_that_changes_nothing_is_not_doubted_for_long():

@@ -143,7 +143,7 @@ class BonusModel(nn.Module):
         shown = torch.where(remembered[..., None], u, 0.0)  # a zero leaves no trace in M
         v, q, log, kept = self.memory(shown, first, valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
-        steps = Steps(first, valid, u, v, e, self._e_if_remembered(shown))
+        steps = Steps(first, valid, remembered, u, v, e, self._e_if_remembered(shown))
         reward = unfiltered = e
         carries = {}
         traces = {}

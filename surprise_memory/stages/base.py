@@ -28,6 +28,7 @@ class Steps:
 
     first: Tensor  # (T, B) bool
     valid: Tensor  # (T, B) bool
+    remembered: Tensor  # (T, B) bool, those of them that no stage withholds from the memory
     u: Tensor  # (T, B, n) the surprise
     v: Tensor  # (T, B, m) what the memory leaves of it
     e: Tensor  # (T, B) |v|^power, the reward before the first stage

@@ -4,7 +4,7 @@ The novelty e is worth seeking where things recur: what was new fades, and the a
 much moves by chance, few sights ever recur, and their novelty never fades. Which of the two it is
 shows in what remembering saves (see `gain`):
 
-    saved = E[(e - e_2) / e]                                 a running mean over all steps
+    saved = E[(e - e_2) / e]                  a running mean over what the memory is shown
     trust = 0 up to `least`, 1 from `full` on, linear in between
     r     = trust e + (1 - trust) max(e - E[e | s, a], 0)
 
@@ -80,15 +80,19 @@ class Trust(Expect):
         """The novelty as far as it is trusted, the excess for the rest."""
         trust = self.trust()
         excess, record, _ = super().forward(reward, inputs, steps, carry)
-        record["gain"] = relative_gain(steps).clamp(-1, 1)
+        # Of a step that it was not shown, the memory rebuilds nothing: that says nothing of it.
+        kept = steps.remembered
+        record["gain"] = torch.where(kept, relative_gain(steps).clamp(-1, 1), 0.0)
+        record["remembered"] = kept
         record["trust"] = trust.expand(reward.shape)
         return trust * reward + (1 - trust) * excess, record, None
 
     @torch.no_grad()
     def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
         """Follow what remembering saves."""
-        gain = torch.where(valid, record["gain"], 0.0)  # rows that never happened may hold NaN
-        sums = torch.stack([gain.sum(), gain.abs().sum(), valid.sum()])
+        known = valid & record["remembered"]
+        gain = torch.where(known, record["gain"], 0.0)  # rows that never happened may hold NaN
+        sums = torch.stack([gain.sum(), gain.abs().sum(), known.sum()])
         saved, moved, steps = ranks.total(sums)
         happened = steps > 0
         self.rollouts += happened

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from surprise_memory.bonus.model import last_frame
 from surprise_memory.envs import make_vec
-from surprise_memory.nn.normalise import ObsWhitener
+from surprise_memory.nn.obs_norm import ObsWhitener
 from surprise_memory.stages import Recognise, RecogniseConfig, Steps
 
 ENV = "NoisyTV/MiniWorld-MazeS3Fast-v0"
@@ -72,7 +72,7 @@ def paid(real: Tensor, noise: Tensor, odd: str) -> list[tuple[float, float]]:
     for share in SHARES:
         number = max(2, int(ROLLOUT * share))
         inputs = stage.prepare({"next_obs": draw(real, noise, number, rng)})
-        reward, record, _ = stage(one, inputs, Steps(~valid, valid, one, one, one), None)
+        reward, record, _ = stage(one, inputs, Steps(~valid, valid, valid, one, one, one), None)
         found.append((reward[:-number].mean().item(), reward[-number:].mean().item()))
         if odd == MIXED:
             record["recognised"] = one

@@ -100,6 +100,7 @@ class StageGame:
         steps = Steps(
             first=self.first[rows],
             valid=self.valid[rows],
+            remembered=self.valid[rows],
             u=self.u[rows],
             v=self.u[rows],
             e=e,
