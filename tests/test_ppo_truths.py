@@ -94,3 +94,16 @@ def test_actions_that_a_standard_normal_hardly_explores_are_named(low, high, nam
         warnings.simplefilter("always")
         PPO((3,), space, PPOConfig(), False)
     assert [named in str(warning.message) for warning in said] == [True] * (named is not None)
+
+
+def test_a_rollout_in_which_nothing_happened_teaches_nothing():
+    agent = PPO((2,), spaces.Discrete(2), PPOConfig(hidden=8), True)
+    before = [p.clone() for p in agent.policy.parameters()]
+    no = torch.zeros(1, 2, dtype=torch.bool)
+    chunk = fakes.chunk_of(torch.ones(1, 2, 2), valid=no)
+    names = ("log_prob", "v_ext", "v_int")
+    chunk = replace(chunk, extras={name: torch.zeros(1, 2) for name in names})
+    told = agent.update(chunk, torch.zeros(1, 2))
+    assert np.isfinite(list(told.values())).all()
+    for old, new in zip(before, agent.policy.parameters(), strict=True):
+        assert torch.equal(old, new)

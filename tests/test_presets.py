@@ -135,6 +135,7 @@ def test_without_its_weight_the_tasks_reward_never_reaches_the_agent(ext_coef, r
             chunk.action[t] = action
             for name, note in extras.items():
                 chunk.extras.setdefault(name, torch.zeros(6, 4))[t] = note
+        chunk.terminated[2] = True
         chunk.reward[:] = task_reward * torch.rand(6, 4)
         agent.update(chunk, torch.rand(6, 4))
         return torch.cat([p.flatten() for p in agent.policy.parameters()]).detach()

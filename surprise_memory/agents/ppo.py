@@ -114,7 +114,9 @@ class PPO(Agent):
         c = self.config
         if c.end_discount == 1:
             return c.gamma_int
-        unpaid_end = chunk.terminated & (chunk.reward == 0)
+        unpaid_end = chunk.terminated
+        if c.ext_coef:  # without weight, what the task pays must not matter here either
+            unpaid_end = unpaid_end & (chunk.reward == 0)
         return c.gamma_int * torch.where(unpaid_end, c.end_discount, 1.0)
 
     def _time_limit_values(self, chunk: Chunk) -> Tensor:
@@ -167,7 +169,9 @@ class PPO(Agent):
         c = self.config
         rows = chunk.valid_rows()
         fewest = min(ranks.everyones(len(rows)))  # ranks take each step together
-        number = min(c.minibatches, max(1, fewest))
+        if not fewest:  # every step only reset an environment
+            return told
+        number = min(c.minibatches, fewest)
         report: dict[str, Tensor] = {}
         for _ in range(c.epochs):
             order = shuffled(rows, self.rng)
