@@ -138,6 +138,23 @@ def test_a_tv_that_stays_on_is_reported_while_it_is_on():
     assert watched == [False, True, True, True, False]
 
 
+def test_an_action_that_only_resets_leaves_the_tv_off():
+    env = make_vec("NoisyTV:sticky=4/MiniGrid-Empty-5x5-v0", 1, 0)
+    env.reset()
+    reset_rows = 0
+    action = 0
+    for _ in range(230):  # two time limits of 100 steps
+        step = env.step(np.array([action]))
+        assert not step.info["watched"].any()
+        ended = (step.terminated | step.truncated)[0]
+        action = env.tv_action if ended else 0
+        reset_rows += int(not step.valid[0])
+    assert reset_rows == 2
+    env.step(np.array([env.tv_action]))
+    env.reset()
+    assert not env.step(np.array([0])).info["watched"].any()
+
+
 def test_an_episode_that_is_played_says_when_the_tv_was_on():
     """By the action alone, a TV that stays on would be marked for its first step of three."""
     chunk, frames = play(f"NoisyTV:sticky=3/{TOY}", None, seed=0, longest=40)

@@ -83,6 +83,8 @@ class NoisyTV(VecEnv):
     def reset(self) -> Array:
         """Start all episodes."""
         self.obs = self.env.reset()
+        self.left[:] = 0
+        self.watched[:] = False
         return self.obs
 
     def step(self, action: Array) -> Step:
@@ -92,7 +94,8 @@ class NoisyTV(VecEnv):
             action = np.where(turned_on, self.noop, action)
         step = self.env.step(action)
         done = step.terminated | step.truncated
-        self.left = np.where(turned_on, self.options.sticky, self.left)
+        # An action that only resets does not turn it on.
+        self.left = np.where(turned_on & step.valid, self.options.sticky, self.left)
         self.watched = (self.left > 0) & step.valid & ~done
         self.left = np.maximum(self.left - 1, 0)
         self.left[done] = 0
