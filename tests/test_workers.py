@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import fakes
 import numpy as np
@@ -65,7 +66,7 @@ def test_steps_are_copies_that_later_steps_leave_alone(pool):
     assert np.array_equal(step.next_obs, kept[0]) and np.array_equal(step.obs, kept[1])
 
 
-def test_a_killed_worker_is_named_and_replaced_and_its_episodes_truncated(pool):
+def test_a_killed_worker_is_named_and_replaced_and_its_episodes_truncated(pool, monkeypatch):
     env = pool()
     env.reset()
     before = env.step(np.zeros(B, int)).obs
@@ -82,6 +83,16 @@ def test_a_killed_worker_is_named_and_replaced_and_its_episodes_truncated(pool):
     assert np.array_equal(step.obs[2:], opened)  # a new episode: one frame, four times
     again = env.step(np.zeros(B, int))
     assert not again.truncated.any() and not np.array_equal(again.obs[2:], step.obs[2:])
+    seeds = []
+
+    def process(args, **others):
+        seeds.append(args[5])
+        return SimpleNamespace(start=lambda: None)
+
+    monkeypatch.setattr(env.context, "Process", process)
+    env.restarts[1] += 1
+    env._spawn(1)
+    assert seeds == [2 * 7_919 * B]  # not the first one's again, though that one has stepped since
 
 
 def test_a_worker_that_dies_again_and_again_ends_the_run(pool):

@@ -66,7 +66,8 @@ class Workers(VecEnv):
         self.obs: Array = self.shared.obs.copy()
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int)
         self.spans = [range(start, stop) for start, stop in pairwise(bounds.tolist())]
-        self.deaths = [0] * len(self.spans)
+        self.deaths = [0] * len(self.spans)  # in a row
+        self.restarts = [0] * len(self.spans)
         self.workers = [self._spawn(k) for k in range(len(self.spans))]
         for k in range(len(self.workers)):
             self.action_space = self._wait_ready(k)
@@ -76,7 +77,7 @@ class Workers(VecEnv):
         pipe, worker_pipe = self.context.Pipe()
         span = self.spans[k]
         # A restarted worker must not repeat its episodes.
-        seed = self.seed + 7_919 * self.num_envs * self.deaths[k]
+        seed = self.seed + 7_919 * self.num_envs * self.restarts[k]
         process = self.context.Process(
             target=work,
             args=(worker_pipe, self.make, self.options, self.shared, span, seed, self.stack),
@@ -189,6 +190,7 @@ class Workers(VecEnv):
         process.join(timeout=5)
         pipe.close()
         self.deaths[k] += 1
+        self.restarts[k] += 1
         if self.deaths[k] > MAX_RESTARTS:
             raise UserError(
                 f"Worker {k} ({process.name}) died {self.deaths[k]} times in a row, "
