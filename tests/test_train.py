@@ -17,9 +17,10 @@ from surprise_memory.agents.ppo import PPO, PPOConfig
 from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
+from surprise_memory.envs.toy import Toy
 from surprise_memory.errors import UserError
 from surprise_memory.training.checkpoint import read_checkpoint, restore
-from surprise_memory.training.collect import RunnerState, collect
+from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.evaluate import evaluate
 from surprise_memory.training.loop import build, train
@@ -340,3 +341,23 @@ def test_a_run_killed_while_its_first_file_was_written_can_begin_again(tmp_path)
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UserError, match="other files"):
         fresh(tmp_path, small())
+
+
+def test_an_environment_may_reuse_its_array_of_observations():
+    class Reuses(Toy):
+        def reset(self):
+            self.shown = super().reset().copy()
+            return self.shown
+
+        def step(self, action):
+            step = super().step(action)
+            self.shown[:] = step.obs
+            return step._replace(obs=self.shown, next_obs=step.next_obs.copy())
+
+    chunks = []
+    for kind in (Toy, Reuses):
+        env = kind(3, 0)
+        env.action_space.seed(0)
+        chunk, _ = collect(env, RandomAgent(env), RunnerState.reset(env, None), 12)
+        chunks.append(chunk)
+    assert torch.equal(chunks[0].obs, chunks[1].obs)

@@ -47,7 +47,7 @@ class RunnerState:
         if bonus is not None:
             carry = bonus.start(B)
         return RunnerState(
-            obs=torch.as_tensor(door.reset(env), device="cpu"),
+            obs=torch.as_tensor(door.reset(env), device="cpu").clone(),
             first=torch.ones(B, dtype=torch.bool, device="cpu"),
             returns=torch.zeros(B, device="cpu"),
             lengths=torch.zeros(B, device="cpu"),
@@ -119,7 +119,7 @@ def env_step(
         state.agent_state = agent.observe_reward(state.agent_state, action, reward, r_int)
     # `first` follows an end, and it stays set over a row that never happened.
     state.first = row["terminated"] | row["truncated"] | ~row["valid"]
-    state.obs = torch.as_tensor(step.obs, device="cpu")
+    state.obs = torch.as_tensor(step.obs, device="cpu").clone()  # the environment may reuse it
     state.steps += env.num_envs + state.others
     info = {name: torch.as_tensor(value, device="cpu") for name, value in step.info.items()}
     return row | extras | info
