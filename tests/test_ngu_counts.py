@@ -5,6 +5,7 @@ public ports are put into the loops by hand (`bug`), and the comparison has to s
 """
 
 import io
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -612,6 +613,22 @@ def test_absorb_counts_each_row_once():
         np.testing.assert_allclose(reward, 0.5 * want / float(bonus.scaler.std), rtol=1e-5)
     assert sum(tables[0].values()) == 3 * chunk.valid.sum()
     assert bonus.model.memory.get_extra_state()["visits"].sum() == 3 * chunk.valid.sum()
+
+
+def test_replayed_steps_are_paid_by_the_table_and_not_counted_again():
+    bonus, chunk = shopper()
+    bonus.train_on(chunk, bonus.start())
+    memory = bonus.model.memory
+    raw, trace, _ = bonus(chunk, bonus.model.start_sequences(B, T))
+    visits = memory.get_extra_state()["visits"].sum()
+    codes = [tuple(row) for row in (trace.u.flatten(0, 1) @ memory.G > 0).tolist()]
+    happened = chunk.valid.flatten().tolist()
+    table = Counter(code for code, real in zip(codes, happened, strict=True) if real)
+    want = torch.tensor([table[code] for code in codes]) ** -0.5
+    np.testing.assert_allclose(raw.flatten(), want.where(chunk.valid.flatten(), 0.0), rtol=1e-6)
+    assert visits == chunk.valid.sum()
+    stranger = replace(chunk, next_obs=chunk.next_obs + 100)  # codes that the table lacks
+    assert bonus(stranger, bonus.model.start_sequences(B, T))[0].max() == 1
 
 
 def test_steps_and_an_update_count_each_row_once():

@@ -79,17 +79,26 @@ class Counts(Memory):
         nothing = self.keys.new_zeros(0)
         return Pending(nothing, nothing.bool())
 
+    def fresh(self, num_envs: int, steps: int) -> None:
+        """Replayed steps are in the table already: nothing is pending, nor will be."""
+        return None
+
     @torch.no_grad()
     def forward(
-        self, u: Tensor, first: Tensor, valid: Tensor, carry: Pending
-    ) -> tuple[Tensor, Tensor, None, Pending]:
-        """Count in time order, environment by environment within a step."""
+        self, u: Tensor, first: Tensor, valid: Tensor, carry: Pending | None
+    ) -> tuple[Tensor, Tensor, None, Pending | None]:
+        """Count in time order, environment by environment within a step; replayed steps not."""
         bits = u.flatten(0, 1) @ self.G > 0
         keys = (bits * self.numbers).sum(1)
-        asked = Pending(torch.cat([carry.keys, keys]), torch.cat([carry.happened, valid.flatten()]))
-        count = self._visits(asked)[len(carry.keys) :].unflatten(0, valid.shape)
-        paid = (double(count) ** -0.5).float().to(u.device)
-        return torch.where(valid, paid, 0.0)[..., None], u, None, asked
+        if carry is None:
+            count = self._in_table(keys).clamp(min=1)  # 1: its code has changed since
+        else:
+            happened = torch.cat([carry.happened, valid.flatten()])
+            before = len(carry.keys)
+            carry = Pending(torch.cat([carry.keys, keys]), happened)
+            count = self._visits(carry)[before:]
+        paid = (double(count.unflatten(0, valid.shape)) ** -0.5).float().to(u.device)
+        return torch.where(valid, paid, 0.0)[..., None], u, None, carry
 
     def _visits(self, asked: Pending) -> Tensor:
         """How often each code (P,) was seen: in the table, and in the rows up to its own."""
@@ -101,10 +110,14 @@ class Counts(Memory):
         before = torch.where(begins, total - happened, 0).cummax(0).values  # of smaller codes
         visits = torch.empty_like(keys)
         visits[order] = total - before
-        place, known = self._find(asked.keys)
-        if len(self.keys):
-            visits = visits + torch.where(known, self.visits[place], 0)
-        return visits
+        return visits + self._in_table(asked.keys)
+
+    def _in_table(self, keys: Tensor) -> Tensor:
+        """How often each code (P,) was seen, as far as the table knows."""
+        place, known = self._find(keys)
+        if not len(self.keys):
+            return torch.zeros_like(keys)
+        return torch.where(known, self.visits[place], 0)
 
     def _find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Where in the table codes (P,) are, and whether they are there at all."""
