@@ -22,6 +22,7 @@ class Recall:
     sums_to_one: bool  # whether the weights are shares
     weights: list[list[float]]  # of the steps that M held, oldest first
     oldest: list[int]  # the step that the first weight belongs to
+    every: int  # steps from there to that of the next weight
     norm: list[float]  # |u^e|, the size of what came back
 
 
@@ -78,18 +79,22 @@ def recall_of(bonus: Trainer, trace: Trace) -> Recall | None:
     read = memory.m.read
     steps = len(trace.u)
     M, used = trace.log.windows(torch.arange(steps, device=trace.u.device))
-    k = trace.u[:, 0] @ memory.m.Q
+    shown = torch.where(trace.remembered[..., None], trace.u, 0.0)  # what is withheld is a zero
+    k = shown[:, 0] @ memory.m.Q
     w = read_weights(k, M, used, read)  # (T, N), newest last
     filled = used.sum(1).tolist()
     weights = []
     for row, number in zip(w, filled, strict=True):
         weights.append(row[len(row) - number :].tolist())
+    every = memory.m.write_every
+    written = [-(-t // every) for t in range(steps)]  # before each step: 0, every, 2 every, ...
     u_e = trace.q[:, 0, : memory.m.out]
     return Recall(
         read=read,
         sums_to_one=read in SUM_TO_ONE,
         weights=weights,
-        oldest=[t - number for t, number in enumerate(filled)],
+        oldest=[every * (all - kept) for all, kept in zip(written, filled, strict=True)],
+        every=every,
         norm=vector_norm(u_e, dim=1).tolist(),
     )
 
