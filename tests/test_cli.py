@@ -292,6 +292,10 @@ def test_a_run_directory_holds_what_it_promises(finished, capsys):
 def test_eval_show_envs_methods(run_dir, capsys):
     assert main(["eval", str(run_dir), "--episodes", "3", "--greedy"]) == 0
     assert json.loads((run_dir / "eval-3-greedy.json").read_text())["episodes"] == 3
+    own = (run_dir / "eval.json").read_bytes()
+    assert main(["eval", str(run_dir), "--episodes", "2", "--eval-steps", "3"]) == 0
+    assert json.loads((run_dir / "eval-2-3-steps.json").read_text())["cut"] == 2
+    assert (run_dir / "eval.json").read_bytes() == own
     assert main(["show", str(run_dir)]) == 0
     assert (run_dir / "show.png").stat().st_size > 10_000
     assert main(["show", str(run_dir), "--beside", str(run_dir)]) == 0

@@ -15,11 +15,12 @@ from test_train import assert_same, fresh, small
 
 from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
+from surprise_memory.envs.noisy_tv import NoisyTV
 from surprise_memory.errors import UserError
 from surprise_memory.training import loop
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.collect import RandomAgent
-from surprise_memory.training.loop import build, train
+from surprise_memory.training.loop import build, train, write_eval
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.training.seeds import EVAL_ENVS, eval_seed, training_seed
 from surprise_memory.training.stop import Handlers, Stop, interrupt
@@ -86,7 +87,7 @@ def test_environments_that_save_their_state_keep_their_seed(tmp_path, monkeypatc
     assert seeds == [0]
 
 
-def test_a_tv_keeps_its_channels_and_gets_fresh_noise():
+def test_a_tv_keeps_its_channels_and_gets_fresh_noise(tmp_path, monkeypatch):
     def channels(resumed_at):
         env, _, _ = build(small(env="NoisyTV:channels=3/CartPole-v1"), resumed_at)
         env.reset()
@@ -94,6 +95,13 @@ def test_a_tv_keeps_its_channels_and_gets_fresh_noise():
 
     (shown, frames), (shown_later, frames_later) = channels(0), channels(512)
     assert np.array_equal(frames, frames_later) and not np.array_equal(shown, shown_later)
+    kept = []
+    monkeypatch.setattr(NoisyTV, "keep_fixed", lambda env, seed: kept.append(seed))
+    run = small(env="NoisyTV:channels=3/CartPole-v1", seed=3, eval_steps=4)
+    run = dataclasses.replace(run, eval_episodes=2)
+    _, agent, bonus = build(run)
+    write_eval(run, RunDir(tmp_path), agent, bonus)
+    assert kept == [3 * run.envs]  # an evaluation shows those of training
     noise = []
     for resumed_at in (0, 512):
         env, _, _ = build(small(env="NoisyView/NoisyTV/CartPole-v1"), resumed_at)

@@ -77,7 +77,8 @@ def eval_command(
 ) -> None:
     """Evaluate a trained agent on whole episodes; nothing learns.
 
-    The result goes to eval.json if it is done as after training, else to eval-N[-greedy].json.
+    The result goes to eval.json if it is done as after training, else to a file whose name says
+    how: eval-N[-M-steps][-greedy].json.
 
     Args:
         run: The run's directory.
@@ -88,14 +89,14 @@ def eval_command(
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
     require_between("episodes", episodes, 1, 1_000_000)
+    if eval_steps is not None:
+        require_between("eval_steps", eval_steps, 1, 100_000_000)
     config, out = load(run, trust)
     config = dataclasses.replace(config, device=device)
-    if eval_steps is not None:
-        config = dataclasses.replace(config, eval_steps=eval_steps)
     env, agent, bonus = build(config)
     env.close()
     restore(out, config, agent, bonus)
-    say_eval(write_eval(config, out, agent, bonus, episodes, greedy))
+    say_eval(write_eval(config, out, agent, bonus, episodes, greedy, eval_steps))
 
 
 def show_command(

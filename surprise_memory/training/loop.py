@@ -229,22 +229,28 @@ def write_eval(
     bonus: Any,
     episodes: int | None = None,
     greedy: bool = False,
+    eval_steps: int | None = None,
 ) -> Path:
     """Evaluate on layouts that training did not see.
 
-    eval.json is the run's own score; other numbers of episodes and greedy play have other files.
+    eval.json is the run's own score; what is done in another way has another file.
     """
     wanted = episodes or run.eval_episodes
+    longest = run.eval_steps if eval_steps is None else eval_steps
     mode: Mode = "greedy" if greedy else "sample"
     env = make_vec(run.env, min(wanted, EVAL_ENVS), eval_seed(run.seed), run.threads)
     env.limit_time(run.step_seconds)
-    result = summary(evaluate(agent, env, wanted, mode, bonus, run.eval_steps))
+    env.keep_fixed(training_seed(run.seed, run.envs))
+    result = summary(evaluate(agent, env, wanted, mode, bonus, longest))
     env.close()
-    path = out.eval
+    name = f"eval-{wanted}"
+    if longest != run.eval_steps:
+        name += f"-{longest}-steps"
     if greedy:
-        path = out.path / f"eval-{wanted}-greedy.json"
-    elif wanted != run.eval_episodes:
-        path = out.path / f"eval-{wanted}.json"
+        name += "-greedy"
+    if name == f"eval-{run.eval_episodes}":
+        name = "eval"
+    path = out.path / f"{name}.json"
     write_json(path, result, indent=None)
     return path
 
