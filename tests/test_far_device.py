@@ -155,3 +155,15 @@ def test_making_a_bonus_leaves_every_random_stream_alone(monkeypatch):
     assert torch.equal(torch.get_rng_state(), before)
     Bonus("rnd+sm", (3,), 2)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_callers_default_dtype_stays_outside():
+    torch.set_default_dtype(torch.float64)
+    try:
+        bonus = Bonus("rnd+sm", (3,), 2)
+        paid = bonus.step(torch.zeros(2, 3), torch.zeros(2), torch.ones(2, 3), torch.zeros(2))
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert paid.dtype == torch.float32
+    assert {p.dtype for p in bonus.parameters()} == {torch.float32}

@@ -48,13 +48,18 @@ def found_devices() -> list[str]:
 
 @contextmanager
 def built_on_host(seed: int) -> Iterator[None]:
-    """Make networks on the host from a seed, whatever the caller's default device is.
+    """Make float32 networks on the host from a seed, whatever the caller's defaults are.
 
     The caller's random streams stay as they are. torch.manual_seed would reseed the GPUs' too.
     """
-    with torch.random.fork_rng(devices=[]), HOST:
-        torch.default_generator.manual_seed(seed)
-        yield
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.random.fork_rng(devices=[]), HOST:
+            torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def shuffled(rows: Tensor, rng: torch.Generator) -> Tensor:
