@@ -169,13 +169,39 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened(tmp_path):
     drive(first, 40)
     second.reset()
     first.save(tmp_path / "bonus.pt")
-    second.load(tmp_path / "bonus.pt")
+    second.load(tmp_path / "bonus.pt", same_episodes=True)
     assert second.since == 8
     second.obs, second.env = first.obs, first.env
     start = rows[-1][2]
     for mine, expected in zip(drive(second, 30, start), drive(whole, 30, start), strict=True):
         assert np.array_equal(mine[3], expected[3])
     assert equal(second.bonus.state_dict(), whole.bonus.state_dict())
+
+
+def test_other_environments_have_other_episodes_than_the_file(tmp_path):
+    env, other = (BonusVectorEnv(counters(), config=SMALL) for _ in range(2))
+    drive(env, 3)
+    env.save(tmp_path / "bonus.pt")
+    obs, _ = other.reset()
+    other.load(tmp_path / "bonus.pt")
+    drive(other, 1, obs)
+    assert other.bonus.steps.rows[-1].first.all()
+
+
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP, DISABLED])
+def test_an_evaluation_pays_the_task_alone_and_the_bonus_sees_nothing(mode):
+    env = BonusVectorEnv(counters(mode), update_every=4, beta=9.0, config=SMALL)
+    rows = drive(env, 14)
+    before = copy.deepcopy(env.bonus.model.state_dict())
+    seen = len(env.bonus.steps.rows)
+    env.training = False
+    for _, _, _, reward, _, infos in drive(env, 12, rows[-1][2]):
+        assert np.array_equal(reward, infos["extrinsic_reward"])
+        assert not infos["intrinsic_reward"].any()
+    assert len(env.bonus.steps.rows) == seen and equal(env.bonus.model.state_dict(), before)
+    env.training = True
+    env.step(np.zeros(B, np.int64))
+    assert env.bonus.steps.rows[-1].first.all()
 
 
 def test_stable_baselines3s_wrapper_writes_the_same_file(tmp_path):
@@ -190,7 +216,7 @@ def test_stable_baselines3s_wrapper_writes_the_same_file(tmp_path):
         other.step(np.zeros(B, np.int64))
     other.save(tmp_path / "bonus.pt")
     env = BonusVectorEnv(counters(), config=SMALL, seed=3)
-    env.load(tmp_path / "bonus.pt")
+    env.load(tmp_path / "bonus.pt", same_episodes=True)
     assert env.since == 2 and equal(env.bonus.state_dict(), other.bonus.state_dict())
 
 

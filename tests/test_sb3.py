@@ -16,6 +16,7 @@ from surprise_memory.errors import UserError
 
 sb3 = pytest.importorskip("stable_baselines3", reason="pip install 'surprise-memory[sb3]'")
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize  # noqa: E402
 
 from surprise_memory.adapters.sb3 import SurpriseVecEnv  # noqa: E402
@@ -107,10 +108,38 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened(tmp_path):
     walk(whole, 40)
     walk(first, 40)
     first.save(tmp_path / "bonus.pt")
-    second.load(tmp_path / "bonus.pt")
+    second.load(tmp_path / "bonus.pt", same_episodes=True)
     second.obs, second.venv = first.obs, first.venv
     for mine, expected in zip(walk(second, 30, seed=1), walk(whole, 30, seed=1), strict=True):
         assert np.array_equal(mine[1], expected[1])
+
+
+def test_other_environments_have_other_episodes_than_the_file(tmp_path):
+    env, other = (
+        SurpriseVecEnv(make_vec_env("CartPole-v1", 2, seed=0), every=64, config=SMALL)
+        for _ in range(2)
+    )
+    env.reset()
+    walk(env, 5)
+    env.save(tmp_path / "bonus.pt")
+    other.reset()
+    other.load(tmp_path / "bonus.pt")
+    walk(other, 1)
+    assert other.bonus.steps.rows[-1].first.all()
+
+
+def test_an_evaluation_pays_the_task_alone_and_teaches_the_bonus_nothing():
+    env = SurpriseVecEnv(make_vec_env("CartPole-v1", 2, seed=0), every=4, beta=9.0, config=SMALL)
+    model = sb3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0).learn(64)
+    rows = len(env.bonus.steps.rows)
+    learnt = copy.deepcopy(env.bonus.model.state_dict())
+    env.training = False
+    evaluate_policy(model, env, 3, warn=False)
+    assert all(row[1].tolist() == [1, 1] for row in walk(env, 6))
+    assert len(env.bonus.steps.rows) == rows and equal(env.bonus.model.state_dict(), learnt)
+    env.training = True
+    walk(env, 1)
+    assert env.bonus.steps.rows[-1].first.all()  # the evaluation has played on
 
 
 def test_a_reset_in_the_middle_gives_up_what_was_remembered_of_the_episode():

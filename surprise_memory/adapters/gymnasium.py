@@ -27,7 +27,8 @@ class BonusVectorEnv(VectorWrapper):
     """Rewards are ext * r + beta * r_int.
 
     infos["intrinsic_reward"] is r_int and infos["extrinsic_reward"] is r, both (B,). `metrics` is
-    what the last update of the bonus returned.
+    what the last update of the bonus returned. With `training` set to False rewards are the task's
+    alone, r_int is zero and the bonus sees nothing: for evaluations.
 
     | autoreset | what the bonus sees at the end of an episode                                    |
     |-----------|---------------------------------------------------------------------------------|
@@ -60,6 +61,7 @@ class BonusVectorEnv(VectorWrapper):
         self.beta = beta
         self.ext = ext
         self.update_every = update_every
+        self.training = True
         self.since = 0  # vector steps since the last update
         shape, self.prepare = to_arrays(envs.single_observation_space, key)
         space = envs.single_action_space
@@ -101,10 +103,16 @@ class BonusVectorEnv(VectorWrapper):
         if self.mode == AutoresetMode.NEXT_STEP:
             valid = ~self.ended  # after an end, this step only reset
         done = (terminated | truncated) & valid
-        r_int = self._pay(before, actions, self._successors(done, infos), done, valid)
+        if self.training:
+            r_int = self._pay(before, actions, self._successors(done, infos), done, valid)
+            paid = self.ext * reward + self.beta * r_int
+        else:
+            self.bonus.reset()  # what follows are other episodes than those it has seen
+            r_int = np.zeros(self.num_envs, np.float32)
+            paid = reward
         self.ended = done
         infos = infos | {"intrinsic_reward": r_int, "extrinsic_reward": reward}
-        return obs, self.ext * reward + self.beta * r_int, terminated, truncated, infos
+        return obs, paid, terminated, truncated, infos
 
     def _pay(self, obs: Array, actions: Any, next_obs: Array, done: Array, valid: Array) -> Array:
         """The bonus (B,) of one step."""
@@ -141,9 +149,15 @@ class BonusVectorEnv(VectorWrapper):
         """Everything that the bonus has learnt and remembers, in one file with a checksum."""
         save_bonus(self.bonus, self.since, path)
 
-    def load(self, path: Any) -> None:
-        """The other half of save. A file that is refused changes nothing."""
+    def load(self, path: Any, same_episodes: bool = False) -> None:
+        """The other half of save. A file that is refused changes nothing.
+
+        The environments are not in the file, so their episodes are new ones to the bonus. They are
+        not with `same_episodes`: for whoever kept the environments running.
+        """
         self.since = load_bonus(self.bonus, path)
+        if not same_episodes:
+            self.bonus.reset()
 
 
 def autoreset_mode(envs: Any) -> AutoresetMode:

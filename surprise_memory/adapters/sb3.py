@@ -36,7 +36,8 @@ Array = np.ndarray[Any, Any]
 class SurpriseVecEnv(VecEnvWrapper):
     """Rewards are ext * r + beta * r_int, and each step's info holds both as r_ext and r_int.
 
-    `metrics` is what the last update of the bonus returned.
+    `metrics` is what the last update of the bonus returned. With `training` set to False, as in
+    VecNormalize, rewards are the task's alone and the bonus sees nothing: for evaluations.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         self.beta = beta
         self.ext = ext
         self.every = every
+        self.training = True
         self.since = 0  # vector steps since the last update
         shape, self.prepare = to_arrays(venv.observation_space, key)
         self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space, device)
@@ -97,6 +99,9 @@ class SurpriseVecEnv(VecEnvWrapper):
         obs, reward, done, infos = self.venv.step_wait()
         before = self.obs
         self.obs = np.array(self.prepare(obs))
+        if not self.training:
+            self.bonus.reset()  # what follows are other episodes than those it has seen
+            return obs, reward, done, infos
         next_obs = self._successors(done, infos)
         r_int = self.bonus.step(before, self.actions, next_obs, done).cpu().numpy()
         self.since += 1
@@ -145,9 +150,15 @@ class SurpriseVecEnv(VecEnvWrapper):
         """Everything that the bonus has learnt and remembers, in one file with a checksum."""
         save_bonus(self.bonus, self.since, path)
 
-    def load(self, path: Any) -> None:
-        """The other half of save. A file that is refused changes nothing."""
+    def load(self, path: Any, same_episodes: bool = False) -> None:
+        """The other half of save. A file that is refused changes nothing.
+
+        The environments are not in the file, so their episodes are new ones to the bonus. They are
+        not with `same_episodes`: for whoever kept the environments running.
+        """
         self.since = load_bonus(self.bonus, path)
+        if not same_episodes:
+            self.bonus.reset()
 
 
 def refuse_inside(venv: Any) -> None:
