@@ -13,7 +13,6 @@ HELD_OUT = (
     "MiniGrid-KeyCorridorS5R3-v0",
     "NoisyView/MiniGrid-DoorKey-8x8-v0",
     "NoisyTV/MiniWorld-FourRooms-v0",
-    "NoisyTV/MiniGrid-Dynamic-Obstacles-16x16-v0",
 )
 
 # M read as printed, W wide enough to recall all of its query.
@@ -91,7 +90,6 @@ _HELD_OUT = {
     HELD_OUT[2]: "KeyCorridorS5R3",
     HELD_OUT[3]: "DoorKey-8x8, a quarter of the view is noise",
     HELD_OUT[4]: "MiniWorld-FourRooms with a TV, in 3-D",
-    HELD_OUT[5]: "Dynamic-Obstacles with a TV",
 }
 
 
