@@ -1,11 +1,15 @@
 """One rule for observations: every space becomes arrays, here and in adapters."""
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from fakes import chunk_of
 from gymnasium import spaces
 
-from surprise_memory import Bonus
+from surprise_memory import Bonus, BonusConfig, RNDConfig
 from surprise_memory.errors import UserError
 from surprise_memory.observations import channels_last, to_arrays
 
@@ -73,3 +77,27 @@ def test_what_cannot_be_flattened_is_refused(space):
 def test_a_bonus_refuses_images_whose_channels_are_last(shape):
     with pytest.raises(UserError, match=rf"\({shape[2]}, {shape[0]}, {shape[1]}\)"):
         Bonus("rnd", shape, 2)
+
+
+@pytest.mark.parametrize(("channels", "told_apart"), [("newest", False), ("all", True)])
+def test_planes_that_are_no_frames_are_seen_if_that_is_said(channels, told_apart):
+    config = BonusConfig(channels=channels, rnd=RNDConfig(n=8, hidden=16))
+    bonus = Bonus("rnd", (4, 10, 10), 2, config)
+    boards = torch.zeros(1, 2, 4, 10, 10)
+    boards[0, 1, 0] = 1.0  # of two boards that differ in their first plane alone
+    raw, _, _ = bonus(chunk_of(boards), bonus.start())
+    assert (raw[0, 0] != raw[0, 1]) == told_apart
+
+
+def test_an_unusual_number_of_channels_is_named():
+    for channels in (1, 3, 4, 12):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Bonus("rnd", (channels, 10, 10), 2)
+    with pytest.warns(UserWarning, match="8 channels are taken for stacks of grey frames"):
+        Bonus("rnd", (8, 10, 10), 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Bonus("rnd", (8, 10, 10), 2, BonusConfig(channels="all"))
+    with pytest.raises(UserError, match="Unknown channels 'every'"):
+        Bonus("rnd", (8, 10, 10), 2, BonusConfig(channels="every"))

@@ -287,3 +287,10 @@ def test_of_images_a_replay_may_hold_the_newest_frame_alone(stacked, kept):
         bonus.train_on(replace(chunk, obs=other, next_obs=other), torch.ones(2))
     with pytest.raises(UserError, match=r"Chunk.obs has shape"):  # what is collected is whole
         bonus.update_stats(chunk, bonus.start())
+
+
+def test_a_bonus_that_sees_all_channels_needs_them_in_the_replay():
+    bonus = ReplayTrainer("rnd", (4, 42, 42), 2, BonusConfig(channels="all"))
+    newest = fakes.chunk_of(torch.zeros(3, 2, 1, 42, 42))
+    with pytest.raises(UserError, match=r"Chunk.obs has shape"):
+        bonus.train_on(newest, torch.ones(2))

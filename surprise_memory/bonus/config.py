@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from surprise_memory.bonus.frames import CHANNELS
 from surprise_memory.errors import (
     UserError,
     check_options,
@@ -40,6 +41,8 @@ class BonusConfig:
     trust: TrustConfig = field(default_factory=TrustConfig)
     recognise: RecogniseConfig = field(default_factory=RecogniseConfig)
     gate: GateConfig = field(default_factory=GateConfig)
+    channels: str = "newest"
+    """What is seen of an image: newest (of a stack of frames, in grey) or all (as they are)."""
     obs_norm: str = "whiten"
     """How the generator sees observations: whiten (running mean and std, clipped at 5) or scale."""
     obs_scale: float = 0.3
@@ -79,6 +82,7 @@ def check_config(c: BonusConfig) -> None:
     require(c.obs_scale > 0, "obs_scale", c.obs_scale, "above 0")
     require(c.memory_lr > 0, "memory_lr", c.memory_lr, "above 0")
     one_of(c.loss, LOSSES, "loss")
+    one_of(c.channels, CHANNELS, "channels")
 
 
 _EXTENDED: dict[tuple[Any, ...], type[BonusConfig]] = {}

@@ -11,11 +11,11 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.bonus.config import BonusConfig
+from surprise_memory.bonus.frames import newest_shape
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.devices import double
-from surprise_memory.nn.nets import frame_channels, is_image
 from surprise_memory.observations import channels_last
 from surprise_memory.types import Chunk
 
@@ -32,9 +32,12 @@ class Door:
     Actions are looked at only if the bonus models them.
     """
 
-    def __init__(self, num_envs: int, obs_shape: tuple[int, ...], actions: Actions | None) -> None:
+    def __init__(
+        self, num_envs: int, obs_shape: tuple[int, ...], actions: Actions | None, channels: str
+    ) -> None:
         self.num_envs = num_envs
         self.obs_shape = obs_shape
+        self.newest_shape = newest_shape(obs_shape, channels)
         self.actions = actions
 
     def read_step(
@@ -79,25 +82,14 @@ class Door:
         T, B = chunk.shape
         require(T >= 1, "T", T, "at least 1: a chunk holds one step or more")
         shape = self.obs_shape
-        if newest_frame and tuple(chunk.obs.shape[2:]) == newest(shape):
-            shape = newest(shape)
+        if newest_frame and tuple(chunk.obs.shape[2:]) == self.newest_shape:
+            shape = self.newest_shape
         check_shape("Chunk.obs", chunk.obs, (T, B, *shape))
         check_shape("Chunk.next_obs", chunk.next_obs, (T, B, *shape))
         check_finite("obs", chunk.obs, chunk.valid)
         check_finite("next_obs", chunk.next_obs, chunk.valid)
         if self.actions is not None:
             check_actions(chunk.action, self.actions, chunk.valid)
-
-
-def newest(obs_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an image's newest frame: RGB, or grey. Vectors stay as they are.
-
-    >>> newest((12, 84, 84)), newest((4, 84, 84)), newest((7,))
-    ((3, 84, 84), (1, 84, 84), (7,))
-    """
-    if not is_image(obs_shape):
-        return obs_shape
-    return (frame_channels(obs_shape[0]), *obs_shape[1:])
 
 
 # --- reading ---

@@ -11,7 +11,6 @@
 | e      | (T, B)     | |v|^power, the reward before the first stage              |             |
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,13 +19,14 @@ from torch import Tensor, nn
 from torch.linalg import vector_norm
 
 from surprise_memory.bonus.config import BonusConfig, check_config, complete
+from surprise_memory.bonus.frames import seen_as
 from surprise_memory.bonus.methods import Method, check_method, split_method
 from surprise_memory.bonus.trace import Carry, Columns, StageTrace, Trace, merge, prepare, take
 from surprise_memory.errors import UserError, choose
 from surprise_memory.memory import MEMORIES
 from surprise_memory.nn.actions import Actions
 from surprise_memory.nn.devices import built_on_host
-from surprise_memory.nn.nets import PIECE, frame_channels, in_pieces, is_image
+from surprise_memory.nn.nets import PIECE, in_pieces
 from surprise_memory.nn.obs_norm import ObsScale, ObsWhitener
 from surprise_memory.nn.persistence import Persistence
 from surprise_memory.stages import STAGES, Stage, Steps
@@ -57,7 +57,8 @@ class BonusModel(nn.Module):
         check_config(config)
         c = complete(config)
         self.config = c
-        shape = self._setup_frame(tuple(obs_shape))
+        self.obs_shape = tuple(obs_shape)
+        shape, self.frame = seen_as(self.obs_shape, c.channels)
         with built_on_host(seed):
             self._build(split_method(method), shape, action_space)
         self.asks_memory = any(stage.asks_memory for _, stage in self.stage_items())
@@ -100,16 +101,6 @@ class BonusModel(nn.Module):
                 f"'{method}' has a stage that asks what remembering would save: only the memory sm "
                 "with project_back can tell."
             )
-
-    def _setup_frame(self, obs_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Images are seen as their newest frame in grey; returns the shape of what is seen."""
-        self.obs_shape = obs_shape
-        self.frame: Callable[[Tensor], Tensor]
-        if is_image(obs_shape):
-            self.frame = last_frame
-            return (1, *obs_shape[1:])
-        self.frame = nn.Identity()
-        return obs_shape
 
     def stage_items(self) -> list[tuple[str, Stage]]:
         """The stages by name, in the order in which they change the reward."""
@@ -294,14 +285,3 @@ class Stages(nn.ModuleDict):
         """Without torch's refusal of such names: a stage is never asked for as an attribute."""
         assert module is not None
         self._modules[name] = module
-
-
-def last_frame(obs: Tensor) -> Tensor:
-    """Images (..., C, H, W) to their newest frame in grey (..., 1, H, W).
-
-    3 channels, or stacks of 3, are RGB.
-    """
-    if frame_channels(obs.shape[-3]) == 1:
-        return obs[..., -1:, :, :].float()
-    weights = torch.tensor([0.299, 0.587, 0.114], device=obs.device)[:, None, None]
-    return (obs[..., -3:, :, :].float() * weights).sum(-3, keepdim=True)

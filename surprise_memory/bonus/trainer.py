@@ -51,7 +51,7 @@ class Trainer(nn.Module):
         self.model = BonusModel(method, shape, config or BonusConfig(), action_space, seed)
         set_precision(self.model, precision)
         self.model.to(place)
-        self.door = Door(num_envs, shape, self.model.actions)
+        self.door = Door(num_envs, shape, self.model.actions, self.config.channels)
         self.scaler = self.make_scaler().to(place)
         self.rng = torch.Generator().manual_seed(seed)  # on the host, wherever the networks are
         self.optimiser = make_optimiser(self.model)

@@ -109,11 +109,6 @@ def is_image(shape: Sequence[int]) -> bool:
     return len(shape) == 3
 
 
-def frame_channels(channels: int) -> int:
-    """Channels of one frame of an image, or of a stack of frames: RGB, or grey."""
-    return 1 if channels % 3 else 3
-
-
 def freeze(net: nn.Module) -> nn.Module:
     """No gradient, ever: for RND's target."""
     return net.requires_grad_(False)

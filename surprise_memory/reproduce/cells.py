@@ -36,6 +36,7 @@ from surprise_memory.training.rundir import Locked, RunDir, flatten
 PATIENCE = 120
 # Options that came later, and the values that change nothing. With these, a run keeps its name.
 LATER = {
+    "bonus.channels": "newest",
     "bonus.memory.write_every": 1,
     "ppo.end_discount": 1.0,
     "ppo.fade": 0.0,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surprise_memory.bonus.model import last_frame
+from surprise_memory.bonus.frames import last_frame
 from surprise_memory.envs import make_vec
 from surprise_memory.nn.obs_norm import ObsWhitener
 from surprise_memory.stages import Recognise, RecogniseConfig, Steps

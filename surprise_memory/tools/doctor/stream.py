@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from surprise_memory.bonus import RolloutTrainer, Trace
+from surprise_memory.bonus.frames import last_frame
 from surprise_memory.bonus.methods import split_method
-from surprise_memory.bonus.model import last_frame
 from surprise_memory.envs import VecEnv, make_vec
 from surprise_memory.nn.nets import is_image
 from surprise_memory.surprise import SURPRISES
