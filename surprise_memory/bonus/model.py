@@ -125,10 +125,7 @@ class BonusModel(nn.Module):
         first = chunk.first
         valid = chunk.valid
         pieces = self._pieces(chunk)
-        inputs = prepare(self.surprise, pieces)
-        inputs, after = self.surprise.unroll(inputs, first, valid, carry.surprise)
-        u = in_pieces(self.surprise, inputs).unflatten(0, chunk.shape)
-        u = torch.where(valid[..., None], u, 0.0)  # rows that never happened may hold NaN
+        u, inputs, after = self._surprises(chunk, pieces, carry)
         given = {name: prepare(stage, pieces) for name, stage in self.stage_items()}
         remembered = self._remembered(given, valid)
         shown = torch.where(remembered[..., None], u, 0.0)  # a zero leaves no trace in M
@@ -155,6 +152,16 @@ class BonusModel(nn.Module):
             stages=traces,
         )
         return torch.where(valid, reward, 0.0), trace, Carry(after, kept, carries)
+
+    def _surprises(
+        self, chunk: Chunk, pieces: list[Columns], carry: Carry
+    ) -> tuple[Tensor, Columns, Any]:
+        """The surprises (T, B, n), what they were made of, and the generator's carry."""
+        inputs = prepare(self.surprise, pieces)
+        inputs, after = self.surprise.unroll(inputs, chunk.first, chunk.valid, carry.surprise)
+        u = in_pieces(self.surprise, inputs).unflatten(0, chunk.shape)
+        u = torch.where(chunk.valid[..., None], u, 0.0)  # rows that never happened may hold NaN
+        return u, inputs, after
 
     def _remembered(self, given: dict[str, Columns], valid: Tensor) -> Tensor:
         """The steps (T, B) that happened and that no stage withholds from the memory."""

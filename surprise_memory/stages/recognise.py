@@ -155,14 +155,9 @@ class Recognise(Stage):
     @torch.no_grad()
     def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
         """Replace the oldest points by an even spread of the steps that happened."""
-        happened = ranks.gather(valid, dim=1)  # (T, B) of all ranks
-        rows = happened.flatten().nonzero().squeeze(1)
-        if not len(rows):
+        chosen = self._choose(valid)
+        if not len(chosen):
             return
-        number = min(len(rows), max(1, int(len(self.points) * self.config.turnover)))
-        numbers = torch.arange(number, device=rows.device) + self.added * number
-        spread = (double(numbers + 1) * GOLDEN) % 1
-        chosen = rows[(spread * len(rows)).long().to(rows.device)]
         points = rows_of_all(record["point"], chosen)
         is_odd = rows_of_all(record["recognised"], chosen) < 0.5
         if self.added == 0:
@@ -174,6 +169,15 @@ class Recognise(Stage):
             both = torch.stack([record["rho"][valid], record["local_rho"][valid]])
             self.usual.lerp_(ranks.gather(both, dim=1).quantile(QUANTILE, dim=1), 0.1)
         self.added += 1
+
+    def _choose(self, valid: Tensor) -> Tensor:
+        """An even spread of the steps (T, B) that happened, as rows (K,) of all ranks' together."""
+        happened = ranks.gather(valid, dim=1)
+        rows = happened.flatten().nonzero().squeeze(1)
+        number = min(len(rows), max(1, int(len(self.points) * self.config.turnover)))
+        numbers = torch.arange(number, device=rows.device) + self.added * number
+        spread = (double(numbers + 1) * GOLDEN) % 1
+        return rows[(spread * len(rows)).long().to(rows.device)]
 
 
 def put(new: Tensor, ring: Tensor, kept: Tensor) -> int:

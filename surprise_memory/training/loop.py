@@ -1,7 +1,5 @@
 """One run: build, warm up, then loop { collect, learn, log, save }."""
 
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,28 +10,23 @@ from surprise_memory.errors import UserError
 from surprise_memory.files import write_json
 from surprise_memory.nn import ranks
 from surprise_memory.nn.at_once import using_threads
-from surprise_memory.training.checkpoint import (
-    Parts,
-    put_back,
-    read_checkpoint,
-    resumed_state,
-    save_checkpoint,
-)
+from surprise_memory.training.checkpoint import Parts, save_checkpoint
+from surprise_memory.training.clock import Clock
 from surprise_memory.training.collect import Episode, RunnerState, collect
 from surprise_memory.training.compiled import compile_losses
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.evaluate import evaluate, summary
 from surprise_memory.training.metrics import check_losses, rollout_metrics
-from surprise_memory.training.plan import check_plan, warmup_rollouts
-from surprise_memory.training.processes import check_processes, join, learn_at_once, share
+from surprise_memory.training.plan import check_plan
+from surprise_memory.training.processes import check_processes, learn_at_once, share
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.training.seeds import EVAL_ENVS, eval_seed, training_seed
+from surprise_memory.training.start import At, read_saved, resumed_at, start, what_is_kept
 from surprise_memory.training.stop import Stop
-from surprise_memory.training.warmup import check_finite, fill, warm_up
+from surprise_memory.training.warmup import check_finite
 from surprise_memory.types import Chunk
 
 Report = Callable[[dict[str, Any]], None]
-At = Callable[[int, str], None]  # gets a step that has no metrics yet, and what is being done
 
 
 def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
@@ -139,89 +132,6 @@ def collect_or_save(parts: Parts, state: RunnerState, T: int) -> tuple[Chunk, li
     return chunk, episodes
 
 
-def read_saved(out: RunDir) -> dict[str, Any] | None:
-    """The checkpoint to go on from, which only rank 0 may be able to read.
-
-    Over many processes all episodes begin anew: how many share them may have changed.
-    """
-    saved: dict[str, Any] | None = None
-    if ranks.first() and out.checkpoint.exists():
-        saved = read_checkpoint(out)
-    if ranks.world() > 1:
-        saved = ranks.from_first(saved)
-        if saved is not None:
-            saved["env"] = None
-    return saved
-
-
-def what_is_kept(out: RunDir) -> str:
-    """What a run has to go on from when it cannot end as it should."""
-    if out.checkpoint.exists():
-        return f"{out.checkpoint} is intact: add --resume to continue, also with fewer processes."
-    return "No checkpoint was saved before."
-
-
-def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop, at: At) -> RunnerState:
-    """Where a run begins or goes on: in its warm-up, or after it."""
-    run, out, env, agent, bonus = parts
-    done = 0  # rollouts of the warm-up
-    if saved is not None:
-        put_back(saved, out, run, agent, bonus)
-    join(agent, bonus)
-    if saved is None:
-        out.rewind(0)
-        state = RunnerState.reset(env, bonus, run.envs)
-    else:
-        state = resumed_state(saved, parts)
-        out.rewind(state.steps)  # before anything is collected: steps count on from here
-        if out.logged < saved.get("logged", 0):
-            warnings.warn(
-                f"{out.metrics} ends at step {out.logged:,}, the checkpoint is at "
-                f"{state.steps:,}: the rows between them are lost.",
-                stacklevel=2,
-            )
-            out.logged = saved["logged"]
-        if state.steps < run.steps:
-            at(state.steps, "continuing from here")
-        if saved["warmup"] is None:
-            if state.steps < run.steps:
-                missing = agent.rollouts_to_refill(state.steps, warmup_rollouts(run))
-                fill(run, env, agent, agent, bonus, state, missing)
-            return state
-        done = saved["warmup"]["done"]
-    clock = Clock(state.steps)
-
-    def after(number: int) -> None:
-        at(state.steps, "warming up")
-        asked = ranks.anyones(stop.asked)
-        due = ranks.from_first(clock.save_due(run.save_minutes))
-        if (asked or due) and agent.can_save_warmup():
-            save_checkpoint(parts, state, final=True, warmup=number)
-        if asked:
-            raise KeyboardInterrupt(stopped_in_warm_up(state.steps, agent.can_save_warmup()))
-
-    warm_up(run, env, agent, bonus, state, done, after)
-    return state
-
-
-def resumed_at(saved: dict[str, Any] | None) -> int:
-    """The step from which environments need new seeds; 0 where they go on as they were."""
-    if saved is None or saved["env"] is not None:
-        return 0
-    steps: int = saved["runner"]["steps"]
-    return steps
-
-
-def stopped_in_warm_up(steps: int, saved: bool) -> str:
-    """What to say when a run is stopped before its first update."""
-    if saved:
-        return f"Stopped and saved in the warm-up, at step {steps:,}. Add --resume to continue."
-    return (
-        "Stopped in the warm-up. Its replay is not saved (--dqn.save-replay): "
-        "with --resume it begins again."
-    )
-
-
 def write_eval(
     run: RunConfig,
     out: RunDir,
@@ -253,23 +163,3 @@ def write_eval(
     path = out.path / f"{name}.json"
     write_json(path, result, indent=None)
     return path
-
-
-class Clock:
-    """Steps a second since the start, and when to save."""
-
-    def __init__(self, steps: int) -> None:
-        self.began = self.saved = time.monotonic()
-        self.steps = steps
-
-    def speed(self, steps: int) -> int:
-        """Steps a second of this process."""
-        return round((steps - self.steps) / (time.monotonic() - self.began))
-
-    def save_due(self, minutes: float) -> bool:
-        """Whether so many minutes have passed since the last time it said yes."""
-        now = time.monotonic()
-        if now - self.saved < minutes * 60:
-            return False
-        self.saved = now
-        return True
