@@ -19,9 +19,10 @@ READING = (
     "runs. IQM is the mean of the middle half of the runs, or of all if there are only three. In "
     "brackets is its 95 % bootstrap interval. With so few runs it spans about the lowest to the "
     "highest of them. d (Cohen's) compares a generator with its memory to the generator alone; "
-    "the paper draws the line at 0.5. A single run has no interval and no d. Solved: the first "
-    "step, after a tenth of the run, at which the last 128 training episodes returned that much on "
-    "average."
+    "the paper draws the line at 0.5. A single run has no interval and no d. All tasks together: "
+    "the mean is over the tasks' means. IQM and interval are given only where every task has the "
+    "same number of runs, at least two. Solved: the first step, after a tenth of the run, at which "
+    "the last 128 training episodes returned that much on average."
 )
 LEFT_OUT = (
     "These runs are in the directory, but no grid has them any more. "
