@@ -177,6 +177,23 @@ def test_a_run_tells_of_its_warm_up_and_where_it_continues(capsys, run_dir, tmp_
     assert "There is no checkpoint yet: the run begins again." in said and "continuing" not in said
 
 
+def test_a_resumed_run_keeps_its_steps_and_cannot_end_before_its_checkpoint(capsys, run_dir):
+    preset = ["--preset", "debug", "--eval-episodes", "2"]  # it has 2,000 steps, the run 256
+    words = ["train", TOY, *preset, "--run-dir", str(run_dir), "--resume"]
+    assert main(words) == 0
+    assert read_checkpoint(RunDir(run_dir))["runner"]["steps"] == 256
+    assert json.loads((run_dir / "config.json").read_text())["steps"] == 256
+    said = refused(capsys, *words, "--steps", "200")
+    assert "steps = 200 is not possible" in said and "is at step 256." in said
+    assert json.loads((run_dir / "config.json").read_text())["steps"] == 256
+
+
+def test_a_run_whose_last_rollout_went_beyond_its_steps_can_be_evaluated(tmp_path):
+    words = ["train", TOY, *DEBUG, "--steps", "250", "--run-dir", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert main([*words, "--resume"]) == 0
+
+
 def test_resume_of_nothing(capsys, tmp_path):
     assert "Nothing to resume" in refused(
         capsys, "train", TOY, *DEBUG, "--run-dir", str(tmp_path / "x"), "--resume"

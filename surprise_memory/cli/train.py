@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from surprise_memory.cli.options import parse_run
+from surprise_memory.cli.resume import resumed
 from surprise_memory.cli.runs import say_eval
 from surprise_memory.errors import UserError, require
 from surprise_memory.files import read_json, write_json
@@ -65,8 +66,8 @@ def train_here(argv: list[str]) -> None:
     run, place = parse_run(argv, "train", f"{train_command.__doc__} {MANY}", Place())
     run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
     path = place.run_dir or run.default_dir
-    if place.resume and ranks.first():  # forgotten options are to be named before their plan is
-        RunDir(path).refuse_another(dataclasses.asdict(run), place.resume)
+    if place.resume:  # forgotten options are to be named before their plan is
+        run = resumed(run, RunDir(path), argv)
     check_plan(run)  # before there is a directory
     check_processes(run)
     if not ranks.first():
