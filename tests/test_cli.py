@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import shutil
@@ -17,14 +18,16 @@ import torch
 from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import main
 from surprise_memory.cli.options import count
+from surprise_memory.cli.runs import load
 from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.errors import UserError
 from surprise_memory.stages import STAGES
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.loop import train
+from surprise_memory.training.options import LATER
 from surprise_memory.training.presets import PRESETS
-from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.rundir import RunDir, flatten
 
 DEBUG = ["--preset", "debug", "--steps", "256", "--eval-episodes", "2"]
 
@@ -192,6 +195,33 @@ def test_a_run_whose_last_rollout_went_beyond_its_steps_can_be_evaluated(tmp_pat
     words = ["train", TOY, *DEBUG, "--steps", "250", "--run-dir", str(tmp_path / "run")]
     assert main(words) == 0
     assert main([*words, "--resume"]) == 0
+
+
+def test_options_that_came_after_a_run_was_begun_change_nothing_in_it(capsys, run_dir):
+    file = run_dir / "config.json"
+    config = json.loads(file.read_text())
+    for name in LATER:
+        *groups, last = name.split(".")
+        del functools.reduce(dict.get, groups, config)[last]
+    del config["bonus"]["ngu"]  # the part was not there yet
+    file.write_text(json.dumps(config))
+    words = ["train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"]
+    assert "ppo.fade differ (it has 0.0)" in refused(capsys, *words, "--ppo.fade", "0.8")
+    assert load(run_dir)[0].ppo.fade == 0.0  # as eval and the others see it
+    assert main(words) == 0
+    now = flatten(json.loads(file.read_text()))
+    assert {name: now[name] for name in LATER} == LATER
+    assert now["bonus.ngu.k"] == PRESETS["debug"](TOY).bonus.ngu.k
+
+
+@pytest.mark.parametrize("group, name", [("ppo", "clip"), ("bonus", "power"), ("rnd", "n")])
+def test_a_config_that_lacks_any_other_option_is_not_resumed(capsys, run_dir, group, name):
+    file = run_dir / "config.json"
+    config = json.loads(file.read_text())
+    del (config | config["bonus"])[group][name]
+    file.write_text(json.dumps(config))
+    said = refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume")
+    assert "config.json does not have" in said and f"{group}.{name}: add what" in said
 
 
 def test_resume_of_nothing(capsys, tmp_path):

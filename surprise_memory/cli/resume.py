@@ -1,28 +1,50 @@
 """A command with --resume: what it leaves open stays as the run in the directory has it."""
 
 import dataclasses
+from typing import Any
 
-from surprise_memory.cli.options import peek
 from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
 from surprise_memory.training.checkpoint import read_checkpoint
-from surprise_memory.training.config import RunConfig
-from surprise_memory.training.rundir import RunDir, read_config
+from surprise_memory.training.config import RunConfig, with_options
+from surprise_memory.training.options import with_later
+from surprise_memory.training.rundir import RunDir, flatten, read_config
 
 
 def resumed(run: RunConfig, out: RunDir, argv: list[str]) -> RunConfig:
-    """The run to continue, as `argv` gives it, with its own steps unless --steps is there.
+    """The run to continue, as `argv` gives it, with the run's own values of what is left open.
 
     Only rank 0 may be able to read the directory. It refuses what is not the run there.
     """
-    steps = run.steps
+    kept: dict[str, Any] = {}
     if ranks.first():
-        if out.exists and peek(argv, "--steps") is None:
-            steps = own_steps(out)
-        run = dataclasses.replace(run, steps=steps)
+        if out.exists:
+            kept = left_open(out, argv)
+        run = with_options(run, kept)
         out.refuse_another(dataclasses.asdict(run), resume=True)
         refuse_fewer_steps(run, out)
-    return dataclasses.replace(run, steps=ranks.from_first(steps))
+    return with_options(run, ranks.from_first(kept))
+
+
+def left_open(out: RunDir, argv: list[str]) -> dict[str, Any]:
+    """The run's steps and the options that came after it was begun, unless `argv` gives them."""
+    config = read_config(out.config)
+    begun_with = flatten(config)
+    found = {"steps": own_steps(out)}
+    for name, value in flatten(with_later(config)).items():
+        if name not in begun_with:
+            found[name] = value
+    return {name: value for name, value in found.items() if not given(argv, name)}
+
+
+def given(argv: list[str], name: str) -> bool:
+    """Whether an option is among the words: --ppo.end-discount 1, with = or with _.
+
+    >>> given(["ENV", "--ppo.end_discount=1"], "ppo.end_discount")
+    True
+    """
+    options = {word.partition("=")[0].replace("_", "-") for word in argv}
+    return f"--{name.replace('_', '-')}" in options
 
 
 def own_steps(out: RunDir) -> int:

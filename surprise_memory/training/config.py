@@ -129,6 +129,21 @@ def with_part_options(run: RunConfig) -> RunConfig:
     return run_type()(**values | {"bonus": complete(run.bonus)})
 
 
+def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """A run with some options changed, named as on the command line: {'bonus.memory.slots': 32}."""
+    for name, value in options.items():
+        run = _with_value(run, name.split("."), value)
+    return run
+
+
+def _with_value(config: Any, names: list[str], value: Any) -> Any:
+    """A copy of a config with one value changed, however deep it is."""
+    name, *deeper = names
+    if deeper:
+        value = _with_value(getattr(config, name), deeper, value)
+    return dataclasses.replace(config, **{name: value})
+
+
 def from_dict(kind: type[Config], values: Any) -> Config:
     """A config from config.json; refuses keys that this version does not have, and wrong types."""
     if not isinstance(values, dict):
