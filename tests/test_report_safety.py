@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from surprise_memory.cli import main
 from surprise_memory.reproduce.grid import Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.report.figures import panels, style_of
+from surprise_memory.reproduce.report.figures import band, panels, style_of
 from surprise_memory.reproduce.report.gather import Result, Study, studies_of
 from surprise_memory.reproduce.report.notes import html_notes
 from surprise_memory.reproduce.report.tables import tv_table
@@ -216,3 +217,16 @@ def test_tasks_without_a_tv_have_no_panel_about_watching_it():
     assert [panel.env for panel in panels(study, "charts/return_128")] == ["plain", "with TV"]
     assert [panel.env for panel in panels(study, "noisy_tv/share")] == ["with TV"]
     assert [row[:2] for row in tv_table(study).rows] == [["rnd", "50 %"]]
+
+
+def test_a_curve_is_the_mean_of_the_runs_that_have_come_so_far():
+    """One seed has just begun: it must not cut the other one's curve, nor turn it round."""
+    finished = np.array([0.0, 2.0]), np.array([10.0, 10.0])
+    begun = np.array([0.0, 0.1]), np.array([20.0, 20.0])
+    x, centre, std = band([finished, begun])
+    assert (x[0], x[-1]) == (0.0, 2.0) and (np.diff(x) > 0).all()
+    assert set(centre[x <= 0.1]) == {15.0} and set(std[x <= 0.1]) == {5.0}
+    assert set(centre[x > 0.1]) == {10.0} and set(std[x > 0.1]) == {0.0}
+    later = np.array([3.0, 4.0]), np.array([30.0, 30.0])  # its first value comes after the others
+    x, centre, _ = band([finished, later])
+    assert np.isnan(centre[(x > 2.0) & (x < 3.0)]).all() and set(centre[x >= 3.0]) == {30.0}
