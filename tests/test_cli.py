@@ -500,10 +500,25 @@ def test_every_preset_runs(tmp_path, preset):
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("10M", 10_000_000), ("1.5k", 1500), ("1e6", 1_000_000), ("2_000", 2000)]
+    ("text", "number"),
+    [
+        ("10M", 10_000_000),
+        ("1.5k", 1500),
+        ("1e6", 1_000_000),
+        ("2_000", 2000),
+        ("4.1M", 4_100_000),  # 4.1 * 1e6 is 4,099,999.9999999995
+        ("8.2m", 8_200_000),
+        ("64.4k", 64_400),
+    ],
 )
 def test_steps_are_written_as_people_write_them(text, number):
     assert count(text) == number
+
+
+@pytest.mark.parametrize("text", ["4.1234567M", "0.5", "1.2.3", ".", "M", "", "1e999999999", "-"])
+def test_what_is_no_number_of_steps_is_refused(text):
+    with pytest.raises(UserError, match="is not a number of steps"):
+        count(text)
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, "1"), ("0", "0")])
