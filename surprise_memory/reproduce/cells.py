@@ -25,6 +25,7 @@ from surprise_memory.reproduce.celldir import (
 )
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.probes import PROBES
+from surprise_memory.reproduce.report.compact import FILE, finished_names
 from surprise_memory.training.config import (
     RunConfig,
     from_dict,
@@ -65,9 +66,10 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether its run is complete and no probe is missing."""
-        done = (self.path / "DONE").exists()
-        return done and not missing_probes(self.path, self.probes)
+        """Whether its run is complete and no probe is missing, or whether it was archived here."""
+        if (self.path / "DONE").exists():
+            return not missing_probes(self.path, self.probes)
+        return self.path.name in finished_names(self.path.parent / FILE)
 
 
 def cells(
