@@ -273,6 +273,14 @@ def test_a_resumed_run_names_forgotten_options_before_it_plans(capsys, runs):
     assert "preset" in said and "Repeat the options that it was begun with" in said
 
 
+@pytest.mark.parametrize("words", ["--agent dqn", "--steps 1k", "--ppo.lr 1", "--eval_episodes=3"])
+def test_the_doctor_refuses_what_it_has_no_use_for(capsys, tmp_path, words):
+    said = refused(
+        capsys, "doctor", TOY, "--preset", "debug", *words.split(), "--out", tmp_path / "x"
+    )
+    assert "is of no use to the doctor" in said and not (tmp_path / "x").exists()
+
+
 def test_the_doctor_without_matplotlib_keeps_what_it_found(capsys, monkeypatch, tmp_path):
     """It failed after minutes of work, though the picture is the least of it."""
     for name in [*sys.modules, "matplotlib"]:

@@ -14,6 +14,7 @@ from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.envs import make_vec, minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
+from surprise_memory.nn.nets import Net
 from surprise_memory.tools import doctor
 from surprise_memory.tools.doctor import measures as measure
 from surprise_memory.tools.doctor import stream
@@ -413,6 +414,13 @@ def test_a_generator_alone_has_one_column(tmp_path):
     assert any("to noise" in sentence for sentence in found.verdict)
     assert ("Is it alive?", {}) in lines(found)
     doctor.plot_diagnosis(found, tmp_path / "rnd.png")
+
+
+def test_the_bonus_is_examined_in_the_precision_that_was_asked_for():
+    env = make_vec("ToyKeyDoor-v0", 4, 0)
+    run = dataclasses.replace(tiny("rnd"), precision="bf16")
+    nets = [x for x in stream.make_bonus(run, "rnd", env).modules() if isinstance(x, Net)]
+    assert nets and all(net.dtype == torch.bfloat16 for net in nets)
 
 
 def test_a_column_is_titled_by_the_method_that_was_measured():

@@ -104,3 +104,17 @@ def peek(argv: list[str], option: str) -> str | None:
         if word.startswith(option + "="):
             return word.partition("=")[2]
     return None
+
+
+def given(argv: list[str], name: str) -> bool:
+    """Whether an option is among the words, in any spelling, or one of a group of options.
+
+    >>> given(["ENV", "--ppo.end_discount=1"], "ppo.end_discount"), given(["--ppo.lr", "1"], "ppo")
+    (True, True)
+    """
+    flag = f"--{name.replace('_', '-')}"
+    for word in argv:
+        option = word.partition("=")[0].replace("_", "-")
+        if option == flag or option.startswith(f"{flag}."):
+            return True
+    return False

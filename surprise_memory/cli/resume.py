@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from surprise_memory.cli.options import given
 from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
 from surprise_memory.training.checkpoint import read_checkpoint
@@ -35,16 +36,6 @@ def left_open(out: RunDir, argv: list[str]) -> dict[str, Any]:
         if name not in begun_with:
             found[name] = value
     return {name: value for name, value in found.items() if not given(argv, name)}
-
-
-def given(argv: list[str], name: str) -> bool:
-    """Whether an option is among the words: --ppo.end-discount 1, with = or with _.
-
-    >>> given(["ENV", "--ppo.end_discount=1"], "ppo.end_discount")
-    True
-    """
-    options = {word.partition("=")[0].replace("_", "-") for word in argv}
-    return f"--{name.replace('_', '-')}" in options
 
 
 def own_steps(out: RunDir) -> int:

@@ -103,7 +103,15 @@ def columns_of(method: str) -> tuple[str, ...]:
 
 def make_bonus(run: RunConfig, method: str, env: VecEnv) -> RolloutTrainer:
     """A bonus with a run's options."""
-    return RolloutTrainer(method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space)
+    return RolloutTrainer(
+        method,
+        env.obs_shape,
+        run.envs,
+        run.bonus,
+        run.seed,
+        env.action_space,
+        precision=run.precision,
+    )
 
 
 class Alone:
