@@ -33,16 +33,17 @@ def mnir_command(
     """
     from rich.table import Table
 
-    from surprise_memory.tools import bars, episode, mnir
+    from surprise_memory.tools import bars, episode, mnir, plots
 
     require(len(runs) >= 1, "runs", len(runs), "at least 1")
     require_between("episodes", episodes, 1, 65_536)
     require_between("longest", longest, 1, 1_000_000)
-    require(out.name != "", "out", str(out), "the name of a file")
+    plots.check_picture(out)
     check_episode_seed(seed)
     found: dict[str, list[dict[str, float]]] = {}
     loaded = [load(run, trust) for run in runs]
     world = episode.same_world([config for config, _ in loaded])
+    out.parent.mkdir(parents=True, exist_ok=True)  # before the work
     for config, where in loaded:
         agent, bonus = episode.trained(config, where, seed)
         if bonus is None:

@@ -154,6 +154,8 @@ def play_command(
     require_between("steps", steps, 1, 1_000_000)
     require_between("fps", fps, 1, 1_000)
     check_episode_seed(seed)
+    if out is not None:
+        video.check_video(out)
     agent = None
     bonus = None
     path = Path(env.replace("/", "-").replace(":", "-") + ".mp4")
