@@ -35,7 +35,7 @@ class RunConfig:
     steps: int = 1_000_000
     """Agent steps over all environments, warm-up included."""
     seed: int = 0
-    """Seed of the networks, the draws and every environment, from 0 to 2^31 - 1."""
+    """Seed of the networks, the draws and every environment: from 0, and below 2^31 / envs."""
     envs: int = 64
     """Environments side by side (B)."""
     rollout: int = 128
@@ -50,7 +50,8 @@ class RunConfig:
     eval_steps: int = 27_000
     """Steps after which an episode of the evaluation is cut; its return so far counts."""
     step_seconds: float = 120.0
-    """Seconds that a worker process may take for a step (MiniWorld); 0 waits for ever."""
+    """Seconds that a step may take in a worker process (MiniWorld) or in a Gymnasium environment;
+    0 waits for ever."""
     threads: int = 1
     """Threads of torch; with two or more, agent and bonus learn at the same time."""
     device: str = "cpu"
