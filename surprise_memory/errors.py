@@ -36,8 +36,17 @@ def unknown(name: str, known: list[str], what: str) -> str:
     spelt = {word.lower(): word for word in known}
     near = difflib.get_close_matches(str(name).lower(), spelt, n=1, cutoff=0.5)
     hint = f" Did you mean '{spelt[near[0]]}'?" if near else ""
-    allowed = f" There are: {', '.join(known)}." if len(known) <= 12 else ""
+    allowed = f" There are: {listed(known)}." if len(known) <= 12 else ""
     return f"Unknown {what} {brief(name)}.{hint}{allowed}"
+
+
+def listed(names: list[str]) -> str:
+    """Names with commas between them; those that have a comma or a space are quoted.
+
+    >>> listed(["rnd", "none, dqn", "none"])
+    "rnd, 'none, dqn', none"
+    """
+    return ", ".join(f"'{name}'" if "," in name or " " in name else name for name in names)
 
 
 def one_of(value: str, allowed: Sequence[str], what: str) -> None:

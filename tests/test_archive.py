@@ -7,9 +7,11 @@ import pytest
 
 from surprise_memory.cli import main
 from surprise_memory.errors import UserError
+from surprise_memory.reproduce.cells import Cell
 from surprise_memory.reproduce.report.archive import archive_runs
 from surprise_memory.reproduce.report.compact import FILE, as_columns, as_rows, read_records
 from surprise_memory.reproduce.report.gather import gather
+from surprise_memory.training.presets import PRESETS
 
 ENV = "MiniGrid-KeyCorridorS4R3-v0"
 
@@ -110,6 +112,18 @@ def test_nothing_is_moved_that_may_still_be_needed(tmp_path):
     (begun / "doctor.json").unlink()
     assert archive_runs(tmp_path, tmp_path) == []
     assert all((path / "metrics.jsonl").exists() for path in (trained, strange, begun))
+
+
+def test_a_finished_cell_is_not_made_again_after_it_was_moved_into_the_file(tmp_path):
+    paths = [run_at(tmp_path, 0), run_at(tmp_path, 1, done=False)]
+    run = PRESETS["debug"](ENV)
+    done, undone = (Cell("generators", "rnd", ENV, 0, run, path) for path in paths)
+    assert done.finished and not undone.finished
+    archive_runs(tmp_path, tmp_path)
+    assert not any(path.exists() for path in paths)
+    assert done.finished and not undone.finished
+    (tmp_path / "generators" / FILE).unlink()
+    assert not done.finished
 
 
 def test_a_run_that_is_there_twice_is_refused(tmp_path):

@@ -181,6 +181,10 @@ def test_refuses(capsys):
         (["--envs", "-1"], "envs = -1"),
         (["--envs", "0"], "envs = 0"),
         (["--rollouts", "0"], "rollouts = 0"),
+        (["--agent", "dqn", "--peers"], "--agent dqn and --peers are different measurements"),
+        (["--agent", "dqn", "--bf16"], "--agent dqn and --bf16 are different measurements"),
+        (["--agent", "dqn", "--all"], "--agent dqn and --all are different measurements"),
+        (["--peers", "--all"], "--peers and --all are different measurements"),
     ):
         assert main(["bench", "--env", TOY, "--preset", "debug", *words]) == 2
         assert says in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import shutil
@@ -17,14 +18,16 @@ import torch
 from surprise_memory.bonus.methods import methods
 from surprise_memory.cli import main
 from surprise_memory.cli.options import count
+from surprise_memory.cli.runs import load
 from surprise_memory.envs import TOY
 from surprise_memory.envs.miniworld import LIBRARIES
 from surprise_memory.errors import UserError
 from surprise_memory.stages import STAGES
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.loop import train
+from surprise_memory.training.options import LATER
 from surprise_memory.training.presets import PRESETS
-from surprise_memory.training.rundir import RunDir
+from surprise_memory.training.rundir import RunDir, flatten
 
 DEBUG = ["--preset", "debug", "--steps", "256", "--eval-episodes", "2"]
 
@@ -175,6 +178,50 @@ def test_a_run_tells_of_its_warm_up_and_where_it_continues(capsys, run_dir, tmp_
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "There is no checkpoint yet: the run begins again." in said and "continuing" not in said
+
+
+def test_a_resumed_run_keeps_its_steps_and_cannot_end_before_its_checkpoint(capsys, run_dir):
+    preset = ["--preset", "debug", "--eval-episodes", "2"]  # it has 2,000 steps, the run 256
+    words = ["train", TOY, *preset, "--run-dir", str(run_dir), "--resume"]
+    assert main(words) == 0
+    assert read_checkpoint(RunDir(run_dir))["runner"]["steps"] == 256
+    assert json.loads((run_dir / "config.json").read_text())["steps"] == 256
+    said = refused(capsys, *words, "--steps", "200")
+    assert "steps = 200 is not possible" in said and "is at step 256." in said
+    assert json.loads((run_dir / "config.json").read_text())["steps"] == 256
+
+
+def test_a_run_whose_last_rollout_went_beyond_its_steps_can_be_evaluated(tmp_path):
+    words = ["train", TOY, *DEBUG, "--steps", "250", "--run-dir", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert main([*words, "--resume"]) == 0
+
+
+def test_options_that_came_after_a_run_was_begun_change_nothing_in_it(capsys, run_dir):
+    file = run_dir / "config.json"
+    config = json.loads(file.read_text())
+    for name in LATER:
+        *groups, last = name.split(".")
+        del functools.reduce(dict.get, groups, config)[last]
+    del config["bonus"]["ngu"]  # the part was not there yet
+    file.write_text(json.dumps(config))
+    words = ["train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume"]
+    assert "ppo.fade differ (it has 0.0)" in refused(capsys, *words, "--ppo.fade", "0.8")
+    assert load(run_dir)[0].ppo.fade == 0.0  # as eval and the others see it
+    assert main(words) == 0
+    now = flatten(json.loads(file.read_text()))
+    assert {name: now[name] for name in LATER} == LATER
+    assert now["bonus.ngu.k"] == PRESETS["debug"](TOY).bonus.ngu.k
+
+
+@pytest.mark.parametrize("group, name", [("ppo", "clip"), ("bonus", "power"), ("rnd", "n")])
+def test_a_config_that_lacks_any_other_option_is_not_resumed(capsys, run_dir, group, name):
+    file = run_dir / "config.json"
+    config = json.loads(file.read_text())
+    del (config | config["bonus"])[group][name]
+    file.write_text(json.dumps(config))
+    said = refused(capsys, "train", TOY, *DEBUG, "--run-dir", str(run_dir), "--resume")
+    assert "config.json does not have" in said and f"{group}.{name}: add what" in said
 
 
 def test_resume_of_nothing(capsys, tmp_path):
@@ -457,10 +504,25 @@ def test_every_preset_runs(tmp_path, preset):
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("10M", 10_000_000), ("1.5k", 1500), ("1e6", 1_000_000), ("2_000", 2000)]
+    ("text", "number"),
+    [
+        ("10M", 10_000_000),
+        ("1.5k", 1500),
+        ("1e6", 1_000_000),
+        ("2_000", 2000),
+        ("4.1M", 4_100_000),  # 4.1 * 1e6 is 4,099,999.9999999995
+        ("8.2m", 8_200_000),
+        ("64.4k", 64_400),
+    ],
 )
 def test_steps_are_written_as_people_write_them(text, number):
     assert count(text) == number
+
+
+@pytest.mark.parametrize("text", ["4.1234567M", "0.5", "1.2.3", ".", "M", "", "1e999999999", "-"])
+def test_what_is_no_number_of_steps_is_refused(text):
+    with pytest.raises(UserError, match="is not a number of steps"):
+        count(text)
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, "1"), ("0", "0")])

@@ -182,6 +182,18 @@ def test_seeds_of_episodes_have_a_range(capsys, runs):
             assert f"seed = {seed}" in refused(capsys, *words, runs / TOY, "--seed", seed)
 
 
+@pytest.mark.parametrize("name", ["bars.xyz", "bars", "bars.json"])
+def test_a_picture_or_video_of_another_kind_is_refused_before_the_work(
+    capsys, runs, tmp_path, monkeypatch, name
+):
+    monkeypatch.setattr("surprise_memory.tools.episode.trained", None)  # would be a traceback
+    monkeypatch.setattr("surprise_memory.tools.episode.play", None)
+    out = tmp_path / name
+    said = refused(capsys, "mnir", runs / TOY, "--out", out)
+    assert f"out = '{out}' is not possible" in said and ".png, .jpg, .pdf or .svg" in said
+    assert "neither an .mp4 nor a .gif" in refused(capsys, "play", TOY, "--out", out)
+
+
 def test_what_cannot_be_written_is_one_sentence(capsys, runs, tmp_path):
     (tmp_path / "file").write_text("in the way")
     inside = tmp_path / "file" / "x"
@@ -243,6 +255,11 @@ def test_a_module_that_lacks_another_one_is_not_itself_called_missing(
     assert "nowhere_at_all" in said and "no Python module 'half_tasks'" not in said
 
 
+def test_names_with_commas_can_be_told_from_each_other(capsys, tmp_path):
+    words = ["reproduce", "t-maze", "--dry-run", "--dir", tmp_path, "--methods", "?"]
+    assert "There are: 'none, dqn', 'none, ppo'." in refused(capsys, *words)
+
+
 def test_a_name_in_capitals_is_taken_for_the_nearest_in_any(capsys, tmp_path):
     for method, meant in (("RND", "rnd"), ("rnd+SM", "rnd+sm")):
         said = refused(capsys, "train", TOY, "--method", method, "--run-dir", tmp_path / "run")
@@ -271,6 +288,14 @@ def test_a_resumed_run_names_forgotten_options_before_it_plans(capsys, runs):
     """The plan of the preset's 64 x 128 steps would be refused, for a reason of no use."""
     said = refused(capsys, "train", TOY, "--resume", "--steps", 512, "--run-dir", runs / TOY)
     assert "preset" in said and "Repeat the options that it was begun with" in said
+
+
+@pytest.mark.parametrize("words", ["--agent dqn", "--steps 1k", "--ppo.lr 1", "--eval_episodes=3"])
+def test_the_doctor_refuses_what_it_has_no_use_for(capsys, tmp_path, words):
+    said = refused(
+        capsys, "doctor", TOY, "--preset", "debug", *words.split(), "--out", tmp_path / "x"
+    )
+    assert "is of no use to the doctor" in said and not (tmp_path / "x").exists()
 
 
 def test_the_doctor_without_matplotlib_keeps_what_it_found(capsys, monkeypatch, tmp_path):

@@ -14,6 +14,7 @@ from surprise_memory.bonus.model import IDLE_CORRELATION
 from surprise_memory.envs import make_vec, minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
+from surprise_memory.nn.nets import Net
 from surprise_memory.tools import doctor
 from surprise_memory.tools.doctor import measures as measure
 from surprise_memory.tools.doctor import stream
@@ -22,7 +23,7 @@ from surprise_memory.tools.doctor.noise import KINDS, NoiseSource
 from surprise_memory.tools.doctor.report import lines, number
 from surprise_memory.tools.doctor.seen import Seen
 from surprise_memory.tools.doctor.stream import held_out, key_maker
-from surprise_memory.tools.doctor.verdict import Estimate, compare, verdict
+from surprise_memory.tools.doctor.verdict import Estimate, compare, titles, verdict
 from surprise_memory.tools.stats import zscores
 from surprise_memory.training.collect import collect
 from surprise_memory.training.presets import PRESETS
@@ -415,6 +416,19 @@ def test_a_generator_alone_has_one_column(tmp_path):
     doctor.plot_diagnosis(found, tmp_path / "rnd.png")
 
 
+def test_the_bonus_is_examined_in_the_precision_that_was_asked_for():
+    env = make_vec("ToyKeyDoor-v0", 4, 0)
+    run = dataclasses.replace(tiny("rnd"), precision="bf16")
+    nets = [x for x in stream.make_bonus(run, "rnd", env).modules() if isinstance(x, Net)]
+    assert nets and all(net.dtype == torch.bfloat16 for net in nets)
+
+
+def test_a_column_is_titled_by_the_method_that_was_measured():
+    """`trust` asks the memory and goes with it: there is no rnd+trust+recognise."""
+    found = doctor.examine(tiny("rnd+sm+trust+recognise"), seeds=1, rollouts=2)
+    assert titles(found) == {"norm": "rnd+recognise", "novelty": "rnd+sm+trust+recognise"}
+
+
 def test_a_process_of_its_own_finds_the_same():
     tasks, shares = [(tiny("rnd+sm"), 4, noise) for noise in ("", "fresh")], []
     here, there = (
@@ -507,7 +521,7 @@ def test_the_columns_are_what_the_method_pays_with_and_without_its_memory(
     real_hold = Seen.record_held_out
     monkeypatch.setattr(stream, "collect", collect_and_keep)
     monkeypatch.setattr(Seen, "record_held_out", hold)
-    stream.observe(run, rollouts=8, noise="", tick=lambda: None)
+    assert stream.observe(run, rollouts=8, noise="", tick=lambda: None)["alone"] == without
     assert len(held["norm"]) == held_out(8) and len(shown) == 8 + run.warmup_rollouts
     for name, column in (("novelty", method), ("norm", without)):
         paid = paid_for(column, run, shown)

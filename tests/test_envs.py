@@ -23,6 +23,7 @@ from surprise_memory.envs import (
     family_of,
     list_envs,
     make_vec,
+    minigrid,
     register_family,
 )
 from surprise_memory.envs.autoreset import AutoresetAdapter
@@ -130,6 +131,17 @@ def test_babyai_missions_are_in_the_state():
     obs = make_vec("BabyAI-GoToObj-v0", 16, seed=0).reset()
     assert obs.shape == (16, 151 + 64)
     assert len({row[151:].tobytes() for row in obs}) > 1
+
+
+def test_missions_are_in_the_state_wherever_they_vary_and_nowhere_else():
+    one_of_each_task = {name[: len("MiniGrid-") + 7]: name for name in minigrid.ids()}
+    for task, env_id in one_of_each_task.items():
+        if task.startswith("BabyAI"):
+            continue
+        env = make_vec(env_id, 8, seed=0)
+        found, _ = env.env.reset()
+        missions = {mission.tobytes() for mission in found["mission"]}
+        assert env.obs_shape == ((151 + 64,) if len(missions) > 1 else (151,)), env_id
 
 
 def test_toy_is_solved_by_its_own_solution_and_pays_less_the_longer_it_takes():

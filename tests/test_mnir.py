@@ -41,6 +41,19 @@ def test_only_the_first_episode_of_each_environment_counts():
     assert bonus.asked <= 250 // mnir.BLOCK + 1  # DoorKey-5x5 ends after 250 steps
 
 
+@pytest.mark.parametrize("longest", [5, 64, 70])
+def test_no_step_after_the_longest_is_looked_at(longest):
+    shown = []
+
+    class Counts(PaysNoise):
+        def __call__(self, chunk, carry):
+            shown.append(len(chunk.action))
+            return super().__call__(chunk, carry)
+
+    mnir.mnir_by_event(TV, Counts(), episodes=2, seed=0, longest=longest)
+    assert sum(shown) == longest
+
+
 def test_what_is_noise_is_nothing_else():
     env = make_vec(TV, 4, 0)
     env.action_space.seed(0)

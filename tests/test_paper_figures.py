@@ -1,6 +1,8 @@
 """The paper's figures: views as our environments show them, numbers worked out by hand."""
 
+import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +10,14 @@ import torch
 
 from surprise_memory import Bonus
 from surprise_memory.bonus import Trace
-from surprise_memory.cli import main
+from surprise_memory.cli import main, pictures
 from surprise_memory.envs import make_vec
 from surprise_memory.envs.minigrid import events
 from surprise_memory.errors import UserError
+from surprise_memory.tools import episode, steps_figures
 from surprise_memory.tools import paper_figures as figures
-from surprise_memory.tools import steps_figures
+from surprise_memory.training.presets import PRESETS
+from surprise_memory.training.rundir import RunDir
 
 DOOR = "MiniGrid-DoorKey-6x6-v0"
 
@@ -107,10 +111,11 @@ def test_the_command_draws_and_refuses(tmp_path, capsys, method):
     assert main(["train", DOOR, "--method", method, *small, "--run-dir", str(run)]) == 0
     assert main(["figures", str(run)]) == 0
     folder = run / "figures"
+    name = f"{DOOR}-{method}-debug-0"
     assert {p.name for p in folder.glob("*.png")} == {
-        f"{method}-{x}.png" for x in ("map", "tsne", "key-twice", "scan")
+        f"{name}-{x}.png" for x in ("map", "tsne", "key-twice", "scan")
     }
-    found = json.loads((folder / f"{method}-figures.json").read_text())
+    found = json.loads((folder / f"{name}-figures.json").read_text())
     assert ("variances" in found) == (method != "icm") and set(found["key twice"]) == set(
         found["key twice"]
     )
@@ -121,6 +126,35 @@ def test_the_command_draws_and_refuses(tmp_path, capsys, method):
         )
         assert main(["figures", str(tmp_path / "none")]) == 2
         assert "no bonus" in capsys.readouterr().err
+
+
+def test_pictures_of_many_runs_share_a_folder_and_only_new_ones_are_told(
+    tmp_path, capsys, monkeypatch
+):
+    for drawing in ("draw_tsne", "draw_map", "draw_bars"):
+        monkeypatch.setattr(figures, drawing, draw_nothing)
+    for drawing in ("draw_scan", "draw_seven"):
+        monkeypatch.setattr(steps_figures, drawing, draw_nothing)
+    monkeypatch.setattr(steps_figures, "seven_steps", lambda *_: {})
+    monkeypatch.setattr(episode, "trained", lambda *_: (None, Sees(forgets=True)))
+    seen = figures.as_episode(figures.Views(DOOR, 0).obs[:3])
+    monkeypatch.setattr(episode, "play", lambda *_: (seen, []))
+    tv = "NoisyTV:channels=8/MiniGrid-Empty-5x5-v0"
+    told = []
+    for env, seed in ((DOOR, 0), (DOOR, 1), (tv, 0)):
+        run = dataclasses.replace(PRESETS["debug"](env), seed=seed)
+        monkeypatch.setattr(pictures, "load", lambda *_, run=run: (run, RunDir(tmp_path)))
+        assert main(["figures", "run", "--out", str(tmp_path)]) == 0
+        told.append([Path(line).name for line in capsys.readouterr().out.splitlines()])
+    assert [len(names) for names in told] == [5, 5, 3]
+    assert {path.name for path in tmp_path.iterdir()} == {name for names in told for name in names}
+    assert f"{DOOR}-rnd+sm-debug-1-map.png" in told[1]
+    assert "NoisyTV:channels=8-MiniGrid-Empty-5x5-v0-rnd+sm-debug-0-seven-steps.png" in told[2]
+
+
+def draw_nothing(*arguments):
+    """An empty file in the place of a picture."""
+    next(x for x in arguments if isinstance(x, Path)).touch()
 
 
 def test_the_scan_says_what_is_paid_and_seen_in_each_view():

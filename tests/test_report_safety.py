@@ -3,14 +3,17 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from surprise_memory.cli import main
+from surprise_memory.errors import UserError
 from surprise_memory.reproduce.grid import Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.report.figures import panels, style_of
-from surprise_memory.reproduce.report.gather import Result, Study, studies_of
+from surprise_memory.reproduce.report.figures import band, panels, style_of
+from surprise_memory.reproduce.report.gather import Result, Study, gather, studies_of
 from surprise_memory.reproduce.report.notes import html_notes
+from surprise_memory.reproduce.report.page import about
 from surprise_memory.reproduce.report.tables import tv_table
 
 CELL = {
@@ -64,6 +67,7 @@ def test_a_report_without_a_name_is_refused(tmp_path, capsys):
         {"run": {"preset": ["default"], "steps": 1}},
         {"run": {"preset": "default", "steps": "many"}},
         {"run": {"preset": "default"}},
+        {"run": {"preset": "default", "steps": 1, "precision": "../stolen"}},
         {"run": None},
         {"budget": "../../stolen"},
         {"probes": ["../../secret"]},
@@ -206,6 +210,28 @@ def test_what_was_run_most_comes_first():
     ]
 
 
+def test_a_run_in_another_precision_is_a_study_of_its_own_where_a_cell_has_both(tmp_path):
+    bf16 = CELL["run"] | {"precision": "bf16"}
+    cell_at(tmp_path, name="a")
+    cell_at(tmp_path, name="b", run=bf16)
+    usual, other = gather(tmp_path)[0]
+    assert usual.id == "generators-default-reduced" and other.id == f"{usual.id}-bf16"
+    assert "1,000 steps in float32." in about(usual)
+    assert "1,000 steps in bf16." in about(other)
+    for name in "cd":
+        cell_at(tmp_path, name=name, run=bf16, seed=1)
+    with pytest.raises(UserError, match="are both rnd on"):
+        gather(tmp_path)
+
+
+def test_precisions_of_different_tasks_stay_in_one_study():
+    rest = (0, "default", 1, 1, None, 0.0, "", [])
+    runs = [Result("table-1", "rnd", "grid", *rest)]
+    runs.append(Result("table-1", "rnd", "images", *rest, precision="bf16"))
+    (study,) = studies_of(runs)
+    assert study.id == "table-1-default-reduced" and study.results == runs
+
+
 def test_tasks_without_a_tv_have_no_panel_about_watching_it():
     results = []
     for env, metrics in (("plain", {}), ("with TV", {"noisy_tv/share": 0.5})):
@@ -216,3 +242,16 @@ def test_tasks_without_a_tv_have_no_panel_about_watching_it():
     assert [panel.env for panel in panels(study, "charts/return_128")] == ["plain", "with TV"]
     assert [panel.env for panel in panels(study, "noisy_tv/share")] == ["with TV"]
     assert [row[:2] for row in tv_table(study).rows] == [["rnd", "50 %"]]
+
+
+def test_a_curve_is_the_mean_of_the_runs_that_have_come_so_far():
+    """One seed has just begun: it must not cut the other one's curve, nor turn it round."""
+    finished = np.array([0.0, 2.0]), np.array([10.0, 10.0])
+    begun = np.array([0.0, 0.1]), np.array([20.0, 20.0])
+    x, centre, std = band([finished, begun])
+    assert (x[0], x[-1]) == (0.0, 2.0) and (np.diff(x) > 0).all()
+    assert set(centre[x <= 0.1]) == {15.0} and set(std[x <= 0.1]) == {5.0}
+    assert set(centre[x > 0.1]) == {10.0} and set(std[x > 0.1]) == {0.0}
+    later = np.array([3.0, 4.0]), np.array([30.0, 30.0])  # its first value comes after the others
+    x, centre, _ = band([finished, later])
+    assert np.isnan(centre[(x > 2.0) & (x < 3.0)]).all() and set(centre[x >= 3.0]) == {30.0}

@@ -757,29 +757,36 @@ def test_notes_are_taken_into_the_page(tmp_path, tiny):
     assert text.index("two methods on a toy") < text.index("About the")
 
 
-def test_all_tasks_together_are_resampled_task_by_task():
-    """Two tasks far apart, two runs each.
-
-    Whatever is drawn, half of the runs are of each task, so the middle stays between.
-    """
-    grid = Grid(
-        "two",
-        ("a", "b"),
-        methods("rnd"),
-        (1, 1),
-        published={("a", "rnd"): (1.0, None), ("b", "rnd"): (2.0, None)},
-    )
-    scores = {("a", 0): 0.0, ("a", 1): 10.0, ("b", 0): 90.0, ("b", 1): 100.0}
+def all_tasks_row(scores):
+    """The row of all tasks together; scores by task and seed."""
+    published = {("a", "rnd"): (1.0, None), ("b", "rnd"): (2.0, None)}
+    grid = Grid("two", ("a", "b"), methods("rnd"), (1, 1), published=published)
     results = [
         Result("two", "rnd", env, seed, "paper", 1, 1, x, 0.0, "", [])
         for (env, seed), x in scores.items()
     ]
     (row,) = overall_table(Study("two", grid, "paper", "full", results)).rows
+    return row
+
+
+def test_all_tasks_together_are_resampled_task_by_task():
+    """Two tasks far apart, two runs each.
+
+    Whatever is drawn, half of the runs are of each task, so the middle stays between.
+    """
+    scores = {("a", 0): 0.0, ("a", 1): 10.0, ("b", 0): 90.0, ("b", 1): 100.0}
     # The IQM of the four is (10 + 90) / 2. Drawn by task, the middle two lie between (0 + 90) / 2
     # and (10 + 100) / 2.
-    assert row == ["rnd", "1.50", "50.0", "50.0 [45.0, 55.0]"]
-    (row,) = overall_table(Study("two", grid, "paper", "full", results[:2])).rows
-    assert row[2:] == [MISSING, MISSING]
+    assert all_tasks_row(scores) == ["rnd", "1.50", "50.0", "50.0 [45.0, 55.0]"]
+    assert all_tasks_row({("a", 0): 0.0, ("a", 1): 10.0})[2:] == [MISSING, MISSING]
+
+
+def test_tasks_with_unequal_or_single_runs_have_a_mean_and_no_interval():
+    """More runs of a task must not make it count for more: (5 + 90) / 2, not (0 + 10 + 90) / 3."""
+    scores = {("a", 0): 0.0, ("a", 1): 10.0, ("b", 0): 90.0}
+    assert all_tasks_row(scores)[2:] == ["47.5", ""]
+    del scores["a", 1]
+    assert all_tasks_row(scores)[2:] == ["45.0", ""]
 
 
 def test_a_run_is_solved_when_its_training_return_is_enough():

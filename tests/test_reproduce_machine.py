@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from surprise_memory.reproduce.cells import cells, digest
 from surprise_memory.reproduce.command import Machine, on_machine
 from surprise_memory.reproduce.grid import Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.ray_tune import resources
+from surprise_memory.reproduce.ray_tune import errors_by_path, resources
 from surprise_memory.training.presets import PRESETS
 
 TOY = "ToyKeyDoor-v0"
@@ -85,3 +86,14 @@ def test_a_cluster_with_gpus_is_planned_on_a_machine_without(found, tmp_path, ca
     words = ["reproduce", "two", "--budget", "smoke", "--engine", "ray", "--device", "cuda"]
     assert main([*words, "--dry-run", "--dir", str(tmp_path)]) == 0
     assert f"measured just now on {TOY}, rnd, cpu" in " ".join(capsys.readouterr().out.split())
+
+
+def test_of_rays_traceback_only_the_error_is_told():
+    text = "ray::trial() (pid=7)\n  File 'x.py', line 1\nsurprise_memory.errors.UserError: no\n\n"
+    failed = SimpleNamespace(error=RuntimeError(text), config={"path": "a"})
+    silent = SimpleNamespace(error=RuntimeError(), config={"path": "b"})
+    fine = SimpleNamespace(error=None, config={"path": "c"})
+    assert errors_by_path([failed, silent, fine]) == {
+        "a": "surprise_memory.errors.UserError: no",
+        "b": "it did not say why",
+    }

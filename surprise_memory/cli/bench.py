@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from surprise_memory.errors import UserError
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.progress import rich_console, status
 
@@ -33,6 +34,10 @@ def bench_command(
     """
     from surprise_memory.tools import bench
 
+    kinds = {"--agent dqn": agent == "dqn", "--bf16": bf16, "--peers": peers, "--all": all}
+    chosen = [name for name, on in kinds.items() if on]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(chosen)} are different measurements: choose one of them.")
     run = dataclasses.replace(PRESETS[preset](env), threads=threads)
     if envs is not None:
         run = dataclasses.replace(run, envs=envs)

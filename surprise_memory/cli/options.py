@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import math
 import re
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -14,7 +14,8 @@ from surprise_memory.training.loop import build
 from surprise_memory.training.presets import PRESETS
 
 NOWHERE = "ENV"
-UNITS = {"": 1, "k": 1e3, "m": 1e6}
+UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+LARGEST = 20  # powers of ten: 1e999999999 would fill the memory with digits
 HELP = ("-h", "--help")
 ALL = "--help-all"
 MORE = f"{ALL} also shows the options of the agents and the bonus: --ppo.*, --dqn.*, --bonus.*"
@@ -24,12 +25,12 @@ Options = TypeVar("Options")
 def count(text: str) -> int:
     """'10M' -> 10,000,000; also k, and plain or scientific numbers."""
     match = re.fullmatch(r"(-?[\d_,.]+(?:e\d+)?)([kKmM]?)", text)
-    value = math.nan
+    value = Decimal("NaN")
     if match:
         digits = match[1].replace(",", "").replace("_", "")
-        with contextlib.suppress(ValueError):  # such as 1.2.3
-            value = float(digits) * UNITS[match[2].lower()]
-    if not value.is_integer():
+        with contextlib.suppress(ArithmeticError):  # such as 1.2.3
+            value = Decimal(digits) * UNITS[match[2].lower()]  # exact: 4.1 * 1e6 is not, as floats
+    if not value.is_finite() or value.adjusted() > LARGEST or value % 1:
         raise UserError(f"'{text}' is not a number of steps: write it as 500000, 500k or 10M.")
     return int(value)
 
@@ -103,3 +104,17 @@ def peek(argv: list[str], option: str) -> str | None:
         if word.startswith(option + "="):
             return word.partition("=")[2]
     return None
+
+
+def given(argv: list[str], name: str) -> bool:
+    """Whether an option is among the words, in any spelling, or one of a group of options.
+
+    >>> given(["ENV", "--ppo.end_discount=1"], "ppo.end_discount"), given(["--ppo.lr", "1"], "ppo")
+    (True, True)
+    """
+    flag = f"--{name.replace('_', '-')}"
+    for word in argv:
+        option = word.partition("=")[0].replace("_", "-")
+        if option == flag or option.startswith(f"{flag}."):
+            return True
+    return False

@@ -33,16 +33,17 @@ def mnir_command(
     """
     from rich.table import Table
 
-    from surprise_memory.tools import bars, episode, mnir
+    from surprise_memory.tools import bars, episode, mnir, plots
 
     require(len(runs) >= 1, "runs", len(runs), "at least 1")
     require_between("episodes", episodes, 1, 65_536)
     require_between("longest", longest, 1, 1_000_000)
-    require(out.name != "", "out", str(out), "the name of a file")
+    plots.check_picture(out)
     check_episode_seed(seed)
     found: dict[str, list[dict[str, float]]] = {}
     loaded = [load(run, trust) for run in runs]
     world = episode.same_world([config for config, _ in loaded])
+    out.parent.mkdir(parents=True, exist_ok=True)  # before the work
     for config, where in loaded:
         agent, bonus = episode.trained(config, where, seed)
         if bonus is None:
@@ -110,7 +111,7 @@ def figures_command(
 
     Args:
         run: The directory of a trained run.
-        out: Where the pictures and METHOD-figures.json go; RUN/figures if not given.
+        out: Where ENV-METHOD-PRESET-SEED-*.png and .json go; RUN/figures if not given.
         seed: Which layout and episode.
         trust: Import the Python module that an environment `module:ID` of the run names.
     """
@@ -123,6 +124,14 @@ def figures_command(
         raise UserError(f"{where.path} has no bonus (method none): choose another run.")
     folder = out or where.path / "figures"
     folder.mkdir(parents=True, exist_ok=True)
+    # Pictures of many runs may share a folder.
+    run_name = "-".join(config.default_dir.parts[1:])
+    written: list[Path] = []
+
+    def path(what: str) -> Path:
+        written.append(folder / f"{run_name}-{what}")
+        return written[-1]
+
     chunk, _ = episode.play(config.env, None, seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
     name = config.method
@@ -130,22 +139,20 @@ def figures_command(
     if paper_figures.target_of(trace) is not None:
         found["variances"] = paper_figures.variances(trace)
     paid = raw[:, 0].double().numpy()
-    paper_figures.draw_tsne(trace, paid, folder / f"{name}-tsne.png", seed)
+    paper_figures.draw_tsne(trace, paid, path("tsne.png"), seed)
     if config.env.startswith("MiniGrid-DoorKey"):
-        path = folder / f"{name}-map.png"
-        found["map"] = paper_figures.draw_map(bonus, config.env, seed, path)
+        found["map"] = paper_figures.draw_map(bonus, config.env, seed, path("map.png"))
         found["key twice"] = paper_figures.key_twice(bonus, config.env, seed)
-        path = folder / f"{name}-key-twice.png"
         title = f"{name}: MNIR when the key is seen twice"
-        paper_figures.draw_bars(found["key twice"], path, title)
+        paper_figures.draw_bars(found["key twice"], path("key-twice.png"), title)
         found["scan"] = steps_figures.scan(bonus, config.env, seed)
-        path = folder / f"{name}-scan.png"
-        steps_figures.draw_scan(found["scan"], path, f"{name}: MNIR along all views of the map")
-    if config.env.startswith("NoisyTV/"):
+        title = f"{name}: MNIR along all views of the map"
+        steps_figures.draw_scan(found["scan"], path("scan.png"), title)
+    wrappers = [word.partition(":")[0] for word in config.env.split("/")]
+    if "NoisyTV" in wrappers:
         found["seven steps"] = steps_figures.seven_steps(config.env, bonus, seed)
-        path = folder / f"{name}-seven-steps.png"
         title = f"{name}: MNIR at seven steps of one episode"
-        steps_figures.draw_seven(found["seven steps"], path, title)
-    write_json(folder / f"{name}-figures.json", found)
-    for path in sorted(folder.glob(f"{name}-*")):
-        print(path)
+        steps_figures.draw_seven(found["seven steps"], path("seven-steps.png"), title)
+    write_json(path("figures.json"), found)
+    for file in written:
+        print(file)

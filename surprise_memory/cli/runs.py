@@ -11,6 +11,7 @@ from surprise_memory.files import read_json
 from surprise_memory.training.checkpoint import restore
 from surprise_memory.training.config import RunConfig, from_dict, run_type, with_part_options
 from surprise_memory.training.loop import build, write_eval
+from surprise_memory.training.options import with_later
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.progress import rich_console
 from surprise_memory.training.rundir import RunDir, flatten
@@ -38,7 +39,7 @@ def load(path: Path, trust: bool = False, named: str = "") -> tuple[RunConfig, R
         raise UserError(
             f"{path} is not a run directory (it has no config.json): name one that `train` made."
         )
-    config = from_dict(run_type(), read_json(out.config))
+    config = from_dict(run_type(), with_later(read_json(out.config)))
     module = module_of(config.env)
     if module not in (None, module_of(named)) and not trust:
         raise UserError(
@@ -154,6 +155,8 @@ def play_command(
     require_between("steps", steps, 1, 1_000_000)
     require_between("fps", fps, 1, 1_000)
     check_episode_seed(seed)
+    if out is not None:
+        video.check_video(out)
     agent = None
     bonus = None
     path = Path(env.replace("/", "-").replace(":", "-") + ".mp4")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surprise_memory.cli.options import parse_run
+from surprise_memory.cli.options import given, parse_run
+from surprise_memory.cli.resume import resumed
 from surprise_memory.cli.runs import say_eval
 from surprise_memory.errors import UserError, require
 from surprise_memory.files import read_json, write_json
@@ -24,6 +25,12 @@ MANY = (
     "Over N processes, on CPUs or GPUs: torchrun --nproc-per-node N -m surprise_memory train ENV "
     "(docs/devices.md)."
 )
+
+# Options of a run that the doctor has no use for: it takes random actions, for --rollouts.
+NOT_EXAMINED = (
+    "agent", "steps", "save_minutes", "eval_episodes", "eval_steps", "step_seconds", "compile",
+    "logger", "ppo", "dqn",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,8 @@ def train_here(argv: list[str]) -> None:
     run, place = parse_run(argv, "train", f"{train_command.__doc__} {MANY}", Place())
     run = dataclasses.replace(run, device=str(pick_device(run.device)))  # config.json says which
     path = place.run_dir or run.default_dir
-    if place.resume and ranks.first():  # forgotten options are to be named before their plan is
-        RunDir(path).refuse_another(dataclasses.asdict(run), place.resume)
+    if place.resume:  # forgotten options are to be named before their plan is
+        run = resumed(run, RunDir(path), argv)
     check_plan(run)  # before there is a directory
     check_processes(run)
     if not ranks.first():
@@ -118,6 +125,7 @@ def doctor_command(argv: list[str]) -> None:
 
     run, how = parse_run(argv, "doctor", doctor_command.__doc__ or "", Examination())
     require(run.device == "cpu", "device", run.device, "cpu: the doctor examines a bonus there")
+    refuse_unused(argv)
     how.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     console = rich_console()
     with status("examining") as progress:
@@ -131,3 +139,13 @@ def doctor_command(argv: list[str]) -> None:
         print(f"There is no picture: {error}", file=sys.stderr)
         return
     console.print(f"Picture: {picture}")
+
+
+def refuse_unused(argv: list[str]) -> None:
+    """Refuse options that would change nothing in an examination."""
+    for name in NOT_EXAMINED:
+        if given(argv, name):
+            raise UserError(
+                f"--{name.replace('_', '-')} is of no use to the doctor, which takes random "
+                "actions and trains the bonus alone, for --rollouts: leave it out."
+            )

@@ -28,6 +28,8 @@ MISSIONS_VARY = (
     "MiniGrid-PutNear",
     "MiniGrid-LockedRoom",
     "MiniGrid-KeyCorridor",
+    "MiniGrid-UnlockPickup",
+    "MiniGrid-BlockedUnlockPickup",
 )
 VIEW = 7 * 7 * 3
 WORDS = 64  # buckets of the mission's hashed bag of words

@@ -57,9 +57,11 @@ def what_is_wrong(about: Any) -> str:
     if not isinstance(steps, int):
         return f"its number of steps is {steps!r}"
     # The rest become parts of files' names.
-    preset = about["run"].get("preset")
-    if not isinstance(preset, str) or not re.fullmatch(r"[\w-]+", preset):
-        return f"its preset is {preset!r}"
+    words = {"preset": about["run"].get("preset")}
+    words["precision"] = about["run"].get("precision", "float32")  # it came later
+    for name, word in words.items():
+        if not isinstance(word, str) or not re.fullmatch(r"[\w-]+", word):
+            return f"its {name} is {word!r}"
     if about["budget"] not in BUDGETS:
         return f"its budget is {about['budget']!r}"
     for probe in about["probes"]:

@@ -12,7 +12,6 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,23 +25,22 @@ from surprise_memory.reproduce.celldir import (
 )
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.probes import PROBES
-from surprise_memory.training.config import RunConfig, from_dict, run_type, with_part_options
+from surprise_memory.reproduce.report.compact import FILE, finished_names
+from surprise_memory.training.config import (
+    RunConfig,
+    from_dict,
+    run_type,
+    with_options,
+    with_part_options,
+)
 from surprise_memory.training.loop import train
+from surprise_memory.training.options import LATER
 from surprise_memory.training.presets import PRESETS
 from surprise_memory.training.rundir import Locked, RunDir, flatten
 
 # Seconds to wait for another process in a cell's directory. Not for ever: a network disk may hold
 # the lock of a machine that is gone.
 PATIENCE = 120
-# Options that came later, and the values that change nothing. With these, a run keeps its name.
-LATER = {
-    "bonus.channels": "newest",
-    "bonus.memory.write_every": 1,
-    "ppo.end_discount": 1.0,
-    "ppo.fade": 0.0,
-    "ppo.random_actions": 0.0,
-    "bonus.trust.rate": 0.1,
-}
 # Options that are gone, and the values that all runs had. They are still a part of the name.
 GONE = {"ppo.episodic_intrinsic": False}
 BUSY = 75  # exit code of a cell's process that found another one in its directory (EX_TEMPFAIL)
@@ -68,9 +66,10 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether its run is complete and no probe is missing."""
-        done = (self.path / "DONE").exists()
-        return done and not missing_probes(self.path, self.probes)
+        """Whether its run is complete and no probe is missing, or whether it was archived here."""
+        if (self.path / "DONE").exists():
+            return not missing_probes(self.path, self.probes)
+        return self.path.name in finished_names(self.path.parent / FILE)
 
 
 def cells(
@@ -104,21 +103,6 @@ def cells(
                 path = root / what / folder
                 found.append(Cell(what, entry.name, env, seed, run, path, budget, probes))
     return found
-
-
-def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """A run with some options changed, named as on the command line: {'bonus.memory.slots': 32}."""
-    for name, value in options.items():
-        run = _with_value(run, name.split("."), value)
-    return run
-
-
-def _with_value(config: Any, names: list[str], value: Any) -> Any:
-    """A copy of a config with one value changed, however deep it is."""
-    name, *deeper = names
-    if deeper:
-        value = _with_value(getattr(config, name), deeper, value)
-    return dataclasses.replace(config, **{name: value})
 
 
 def digest(run: RunConfig) -> str:

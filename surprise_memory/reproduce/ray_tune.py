@@ -57,11 +57,15 @@ def resources(run: RunConfig) -> dict[str, int]:
 
 
 def errors_by_path(results: Any) -> dict[str, str]:
-    """The error of each trial that had one, by its cell's directory."""
+    """The error of each trial that had one, by its cell's directory.
+
+    Ray's text is a whole traceback, whose last line is the error.
+    """
     errors = {}
     for result in results:
         if result.error is not None and result.config:
-            errors[result.config["path"]] = str(result.error)
+            lines = str(result.error).strip().splitlines() or ["it did not say why"]
+            errors[result.config["path"]] = lines[-1]
     return errors
 
 

@@ -48,7 +48,7 @@ def mnir_by_event(
 ) -> dict[str, float]:
     """Mean MNIR of each event in so many episodes, of random actions where there is no agent.
 
-    Of every episode, at most about `longest` steps are played.
+    Of every episode, at most `longest` steps are played.
     """
     env = make_vec(env_id, episodes, seed)
     env.action_space.seed(seed)
@@ -59,9 +59,10 @@ def mnir_by_event(
     rewards: list[Array] = []
     counted: list[Array] = []
     events: list[dict[str, Array]] = []
-    for _ in range(0, longest, BLOCK):
+    for played in range(0, longest, BLOCK):
         actor = agent or RandomAgent(env)
-        chunk, _ = collect(env, actor, loop, BLOCK, acting_bonus, mode="sample")
+        T = min(BLOCK, longest - played)
+        chunk, _ = collect(env, actor, loop, T, acting_bonus, mode="sample")
         raw, _, carry = bonus(chunk, carry)
         done = chunk.done.numpy()
         ended_before = np.cumsum(done, 0) - done > 0

@@ -1,8 +1,9 @@
 """What all pictures share: pyplot without a screen, and the one table of colours. No torch here."""
 
+from pathlib import Path
 from typing import Any
 
-from surprise_memory.errors import need
+from surprise_memory.errors import need, require
 
 BLUE = "#1b6fc4"
 BROWN = "#8a6d3b"
@@ -25,6 +26,7 @@ GENERATORS = {
     "disagreement": BROWN,
     "lwm": RED,
 }
+KINDS = (".png", ".jpg", ".pdf", ".svg")  # of pictures that a user may name
 COLOURS = (ORANGE, BLUE, GREEN, PURPLE, GREY, RED)  # of bars, in turn
 
 
@@ -42,3 +44,9 @@ def plotting() -> Any:
         }
     )
     return plt
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a file that cannot become a picture, before the work on it."""
+    allowed = f"a file whose name ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+    require(path.suffix.lower() in KINDS, "out", str(path), allowed)

@@ -19,13 +19,18 @@ def writer() -> Any:
     return need("imageio.v3", extra="report")
 
 
+def check_video(path: Path) -> None:
+    """Refuse a file that cannot become a video."""
+    if path.suffix not in (".mp4", ".gif"):
+        raise UserError(f"'{path}' is neither an .mp4 nor a .gif: change the file's name.")
+
+
 def record(path: Path, frames: list[Array], curves: dict[str, Array], fps: int) -> None:
     """Write an mp4 or a gif from the frames (H, W, 3) of one episode.
 
     Below them are the `curves` (T,), with a line at the current step.
     """
-    if path.suffix not in (".mp4", ".gif"):
-        raise UserError(f"'{path}' is neither an .mp4 nor a .gif: change the file's name.")
+    check_video(path)
     images = [enlarge(frame) for frame in frames]
     if curves:
         strip, column_of = draw_curves(curves, images[0].shape[1])

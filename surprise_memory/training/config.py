@@ -35,7 +35,7 @@ class RunConfig:
     steps: int = 1_000_000
     """Agent steps over all environments, warm-up included."""
     seed: int = 0
-    """Seed of the networks, the draws and every environment, from 0 to 2^31 - 1."""
+    """Seed of the networks, the draws and every environment: from 0, and below 2^31 / envs."""
     envs: int = 64
     """Environments side by side (B)."""
     rollout: int = 128
@@ -50,7 +50,8 @@ class RunConfig:
     eval_steps: int = 27_000
     """Steps after which an episode of the evaluation is cut; its return so far counts."""
     step_seconds: float = 120.0
-    """Seconds that a worker process may take for a step (MiniWorld); 0 waits for ever."""
+    """Seconds that a step may take in a worker process (MiniWorld) or in a Gymnasium environment;
+    0 waits for ever."""
     threads: int = 1
     """Threads of torch; with two or more, agent and bonus learn at the same time."""
     device: str = "cpu"
@@ -127,6 +128,21 @@ def with_part_options(run: RunConfig) -> RunConfig:
     """The same run, with defaults for the options of parts registered from outside."""
     values = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
     return run_type()(**values | {"bonus": complete(run.bonus)})
+
+
+def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """A run with some options changed, named as on the command line: {'bonus.memory.slots': 32}."""
+    for name, value in options.items():
+        run = _with_value(run, name.split("."), value)
+    return run
+
+
+def _with_value(config: Any, names: list[str], value: Any) -> Any:
+    """A copy of a config with one value changed, however deep it is."""
+    name, *deeper = names
+    if deeper:
+        value = _with_value(getattr(config, name), deeper, value)
+    return dataclasses.replace(config, **{name: value})
 
 
 def from_dict(kind: type[Config], values: Any) -> Config:

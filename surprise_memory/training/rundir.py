@@ -19,15 +19,10 @@ from typing import Any
 
 from surprise_memory.errors import UserError
 from surprise_memory.files import NEW, cannot_write, read_json, write_atomically, write_json
+from surprise_memory.training.options import refuse_other_options, with_later
 
 TAIL = 2**16  # bytes at the end of metrics.jsonl that are read for its last row
 
-
-# Options that a resumed run may have other values of: they decide how long and how, not what.
-MAY_CHANGE = (
-    "steps", "threads", "device", "compile", "save_minutes", "eval_episodes", "eval_steps",
-    "step_seconds", "logger",
-)  # fmt: skip
 OURS = (".lock", "cell.json")  # files that may be there before a run
 
 
@@ -87,20 +82,8 @@ class RunDir:
                 f"{self.path} already holds a run: add --resume to continue it, "
                 "or choose another --run-dir."
             )
-        old = flatten(read_config(self.config))
-        changed = {}  # option -> what the run there has
-        for name, value in flatten(config).items():
-            if name in MAY_CHANGE or name not in old:
-                continue
-            if old[name] != value:
-                changed[name] = repr(old[name])
-        if changed:
-            names = ", ".join(list(changed)[:5])
-            values = ", ".join(list(changed.values())[:5])
-            raise UserError(
-                f"{self.path} holds another run: {names} differ (it has {values}). Repeat the "
-                "options that it was begun with, or choose another --run-dir."
-            )
+        old = flatten(with_later(read_config(self.config)))
+        refuse_other_options(self.path, old, flatten(config))
 
     def _refuse_other_files(self, resume: bool) -> None:
         if not self.path.exists():

@@ -13,6 +13,7 @@ A run's directory becomes such a record, and the report is made of records alone
 whichever of the two a run is kept as.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,20 @@ def read_records(file: Path) -> list[Record]:
             raise UserError(f"{file} is damaged at line {number}: {wrong}.")
         records.append(record)
     return records
+
+
+def finished_names(file: Path) -> frozenset[str]:
+    """The names of the finished runs in a file; none if there is no file."""
+    if not file.exists():
+        return frozenset()
+    about = file.stat()
+    return _finished_names(file, about.st_mtime_ns, about.st_size)
+
+
+@functools.lru_cache
+def _finished_names(file: Path, _changed: int, _size: int) -> frozenset[str]:
+    """Read once for as long as the file stays the same: a running grid asks again and again."""
+    return frozenset(record["name"] for record in read_records(file) if record.get("done"))
 
 
 def what_is_wrong_with(record: Any) -> str:

@@ -163,21 +163,25 @@ def curves_of(runs: list[Result], metric: str) -> list[Curve]:
 
 
 def draw_band(axis: Any, curves: list[Curve], label: str, style: dict[str, Any]) -> None:
-    """Mean and one std over the runs, over the steps that all of them have."""
+    """Mean and one std over the runs."""
     if not curves:
         return
-    first = -np.inf
-    last = np.inf
-    for steps, _ in curves:
-        first = max(first, steps[0])
-        last = min(last, steps[-1])
-    x = np.linspace(first, last, POINTS)
-    y = np.stack([np.interp(x, steps, values) for steps, values in curves])  # (runs, POINTS)
-    centre = y.mean(0)
+    x, centre, std = band(curves)
     axis.plot(x, centre, lw=1.6, label=label, **style)
     if len(curves) > 1:
-        std = y.std(0)
         axis.fill_between(x, centre - std, centre + std, color=style["color"], alpha=0.15, lw=0)
+
+
+def band(curves: list[Curve]) -> tuple[Array, Array, Array]:
+    """Steps (POINTS,), and mean and std over the runs that have a value there."""
+    first = min(steps[0] for steps, _ in curves)
+    last = max(steps[-1] for steps, _ in curves)
+    x = np.linspace(first, last, POINTS)
+    found = []
+    for steps, values in curves:
+        found.append(np.interp(x, steps, values, left=np.nan, right=np.nan))
+    y = np.ma.masked_invalid(np.stack(found))  # (runs, POINTS)
+    return x, y.mean(0).filled(np.nan), y.std(0).filled(np.nan)
 
 
 # --- the size of W --------------------------------------------------------------------------------

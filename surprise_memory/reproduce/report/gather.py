@@ -15,6 +15,8 @@ from surprise_memory.reproduce.report.compact import (
     record_of,
 )
 
+USUAL = "float32"  # precision of runs that do not say
+
 
 @dataclass(frozen=True)
 class Result:
@@ -34,6 +36,7 @@ class Result:
     budget: str = "reduced"
     probe_results: dict[str, Any] = field(default_factory=dict)  # by the probe's name
     path: Path = Path()
+    precision: str = USUAL
 
     def last(self, metric: str, share: float) -> list[float]:
         """A metric's values in the last `share` of the rows that have it."""
@@ -43,18 +46,24 @@ class Result:
 
 @dataclass(frozen=True)
 class Study:
-    """All runs of one grid that share preset and budget."""
+    """All runs of one grid that share preset and budget, and precision where cells have several."""
 
     name: str
     grid: Grid
     preset: str
     budget: str
     results: list[Result]
+    precision: str = ""  # where it is apart
+
+    @property
+    def setting(self) -> tuple[str, ...]:
+        """What tells it from the grid's other studies, in words."""
+        return tuple(filter(None, (self.preset, self.budget, self.precision)))
 
     @property
     def id(self) -> str:
         """Unique among the studies of a report."""
-        return f"{self.name}-{self.preset}-{self.budget}"
+        return "-".join((self.name, *self.setting))
 
     @property
     def empty_envs(self) -> list[str]:
@@ -126,8 +135,23 @@ def studies_of(runs: list[Result]) -> list[Study]:
             groups, key=lambda key: (key[0] != grid.preset, key[0], -len(groups[key]), key[1])
         )
         for preset, budget in order:
-            studies.append(Study(name, grid, preset, budget, groups[preset, budget]))
+            for precision, group in by_precision(groups[preset, budget]).items():
+                studies.append(Study(name, grid, preset, budget, group, precision))
     return studies
+
+
+def by_precision(runs: list[Result]) -> dict[str, list[Result]]:
+    """The runs as they are, under no name; those of an unusual precision apart, under its name.
+
+    They are apart only if a cell has more than one: its seeds must not be mixed.
+    """
+    found = {(run.env, run.entry, run.precision) for run in runs}
+    if len(found) == len({(env, entry) for env, entry, _ in found}):
+        return {"": runs}
+    apart: dict[str, list[Result]] = {}
+    for run in sorted(runs, key=lambda run: run.precision != USUAL):  # the usual ones come first
+        apart.setdefault(run.precision.removeprefix(USUAL), []).append(run)
+    return apart
 
 
 def why_left_out(run: Result) -> str:
@@ -149,7 +173,7 @@ def refuse_twins(runs: list[Result]) -> None:
     """
     places: dict[tuple[str, ...], Path] = {}
     for r in runs:
-        key = (r.grid, r.preset, r.budget, r.env, r.entry, str(r.seed))
+        key = (r.grid, r.preset, r.budget, r.precision, r.env, r.entry, str(r.seed))
         if key in places:
             raise UserError(
                 f"{places[key]} and {r.path} are both {r.entry} on {r.env}, seed {r.seed}, in "
@@ -195,6 +219,7 @@ def result_of(record: Record, path: Path) -> Result:
         env=about["env"],
         seed=about["seed"],
         budget=about["budget"],
+        precision=about["run"].get("precision", USUAL),
         preset=about["run"]["preset"],
         steps=about["run"]["steps"],
         reached=reached,

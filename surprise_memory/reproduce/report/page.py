@@ -19,9 +19,10 @@ READING = (
     "runs. IQM is the mean of the middle half of the runs, or of all if there are only three. In "
     "brackets is its 95 % bootstrap interval. With so few runs it spans about the lowest to the "
     "highest of them. d (Cohen's) compares a generator with its memory to the generator alone; "
-    "the paper draws the line at 0.5. A single run has no interval and no d. Solved: the first "
-    "step, after a tenth of the run, at which the last 128 training episodes returned that much on "
-    "average."
+    "the paper draws the line at 0.5. A single run has no interval and no d. All tasks together: "
+    "the mean is over the tasks' means. IQM and interval are given only where every task has the "
+    "same number of runs, at least two. Solved: the first step, after a tenth of the run, at which "
+    "the last 128 training episodes returned that much on average."
 )
 LEFT_OUT = (
     "These runs are in the directory, but no grid has them any more. "
@@ -110,17 +111,17 @@ def preface(root: Path) -> Section:
 
 
 def study_section(root: Path, study: Study) -> Section:
-    """One study, with the notes in DIR/WHAT/notes-PRESET-BUDGET.md."""
+    """One study, with the notes in DIR/WHAT/notes-PRESET-BUDGET[-PRECISION].md."""
     pictures = {}
     for title, picture in figures(study).items():
         name = re.sub("[^A-Za-z0-9]+", "-", title)
         pictures[f"{study.id}-{name}.png"] = picture
     return Section(
-        title=f"{study.name}, preset {study.preset}, {study.budget}: {study.grid.title}",
+        title=f"{study.name}, preset {', '.join(study.setting)}: {study.grid.title}",
         about=about(study),
         tables=[without_empty_columns(table) for table in tables(study)],
         pictures=pictures,
-        notes=read_notes(root / study.name / f"notes-{study.preset}-{study.budget}.md"),
+        notes=read_notes(root / study.name / f"notes-{'-'.join(study.setting)}.md"),
     )
 
 
@@ -155,6 +156,7 @@ def about(study: Study) -> str:
     filled = set()
     seconds = 0.0
     machines = set()
+    precisions = sorted({result.precision for result in study.results})
     for result in study.results:
         if result.score is not None:
             finished += 1
@@ -164,7 +166,7 @@ def about(study: Study) -> str:
         seconds += result.seconds
     wanted = len(study.grid.envs) * len(study.grid.entries)
     text = (
-        f"Budget {study.budget}: {steps(study)} steps. "
+        f"Budget {study.budget}: {steps(study)} steps in {' and '.join(precisions)}. "
         f"{finished} of {len(study.results)} runs finished, "
         f"{len(filled)} of {wanted} cells filled; "
         f"{seconds / 3600:.1f} hours of training in all. {'; '.join(sorted(machines))}."

@@ -62,15 +62,17 @@ def spread(scores: list[float]) -> str:
 
 
 def interval(strata: list[list[float]]) -> str:
-    """The interquartile mean of all scores and its bootstrap interval; single runs have none."""
+    """The interquartile mean of all scores and its bootstrap interval.
+
+    Empty unless every stratum (task) has the same number of runs, at least two: a task with more
+    runs would count for more, and one with a single run as exactly known.
+    """
+    numbers = {len(runs) for runs in strata}
+    if len(numbers) != 1 or min(numbers) < 2:
+        return ""
     arrays = [np.asarray(runs, float) for runs in strata]
-    scores = np.concatenate(arrays)
-    if not len(scores):
-        return MISSING
     low, high = bootstrap(arrays, iqm)
-    if math.isnan(low):
-        return number(iqm(scores))
-    return f"{number(iqm(scores))} [{number(low)}, {number(high)}]"
+    return f"{number(iqm(np.concatenate(arrays)))} [{number(low)}, {number(high)}]"
 
 
 def verdict(scores: list[float], alone: list[float]) -> str:

@@ -61,7 +61,7 @@ def score_table(study: Study, env: str) -> Table:
             entry.name,
             printed(study.grid.published.get((env, entry.name))),
             spread(scores),
-            interval([scores]) if len(scores) > 1 else "",
+            interval([scores]),
             verdict(scores, study.scores(env, counterpart(entry))),
             ", ".join(map(number, scores)) or MISSING,
         ]
@@ -130,7 +130,7 @@ def cumulative_table(study: Study) -> Table:
 
 
 def overall_table(study: Study) -> Table:
-    """Over all environments: the IQM of all runs, resampled within each environment."""
+    """Over all environments: the mean of their means, and the IQM, resampled within each."""
     head = ["method", "the paper: mean", "here: mean", "IQM [95 %, stratified]"]
     rows = []
     for entry in study.grid.entries:

@@ -55,6 +55,7 @@ def examine(
     return Diagnosis(
         env=run.env,
         method=run.method,
+        alone=clean[0]["alone"],
         preset=run.preset,
         seeds=seeds,
         steps=(run.warmup_rollouts + rollouts - held) * steps,

@@ -46,7 +46,7 @@ def held_out(rollouts: int) -> int:
 
 
 def observe(run: RunConfig, rollouts: int, noise: str, tick: Callable[[], None]) -> dict[str, Any]:
-    """The `values` and `curves` of one seed, and its way of `counting`.
+    """The `values` and `curves` of one seed, its way of `counting`, and the method `alone`.
 
     `noise` is a kind of noise, or empty for none. `tick` is called after every rollout.
     """
@@ -85,12 +85,13 @@ def observe(run: RunConfig, rollouts: int, noise: str, tick: Callable[[], None])
             seen.record_held_out(chunk, norm, raw, trace, replaced, env.events(next_obs.numpy()))
         tick()
     env.close()
+    found = {"counting": counting, "alone": alone.method}
     if noise:
-        return {"values": noise_values(seen, columns), "curves": {}, "counting": counting}
+        return found | {"values": noise_values(seen, columns), "curves": {}}
     values = clean_values(seen, columns)
     values |= scale_values(seen, bonus, columns[-1])
     values |= cost_values(seen, run.rollout * run.envs)
-    return {"values": values, "curves": clean_curves(seen, columns), "counting": counting}
+    return found | {"values": values, "curves": clean_curves(seen, columns)}
 
 
 def columns_of(method: str) -> tuple[str, ...]:
@@ -102,7 +103,15 @@ def columns_of(method: str) -> tuple[str, ...]:
 
 def make_bonus(run: RunConfig, method: str, env: VecEnv) -> RolloutTrainer:
     """A bonus with a run's options."""
-    return RolloutTrainer(method, env.obs_shape, run.envs, run.bonus, run.seed, env.action_space)
+    return RolloutTrainer(
+        method,
+        env.obs_shape,
+        run.envs,
+        run.bonus,
+        run.seed,
+        env.action_space,
+        precision=run.precision,
+    )
 
 
 class Alone:
@@ -122,8 +131,9 @@ class Alone:
         own = SURPRISES[surprise].stages
         asking = [name for name, stage in bonus.model.stage_items() if stage.asks_memory]
         left = [name for name in stages if name not in asking]
+        self.method = "+".join((surprise, *left))
         if self.has_memory and (left or own):
-            self.bonus = make_bonus(run, "+".join((surprise, *left)), env)
+            self.bonus = make_bonus(run, self.method, env)
             self.carry = self.bonus.start()
 
     def train_on(self, chunk: Chunk, warmup: bool) -> None:

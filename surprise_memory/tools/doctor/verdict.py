@@ -28,6 +28,8 @@ class Diagnosis:
 
     env: str
     method: str
+    alone: str
+    """The method without its memory and the stages that ask it: the column norm."""
     preset: str
     seeds: int
     steps: int
@@ -59,8 +61,7 @@ def get(measures: Measures, name: str, column: str) -> float | None:
 
 def titles(diagnosis: Diagnosis) -> dict[str, str]:
     """Column -> the method it is about: without its memory, and whole."""
-    surprise, _, stages = split_method(diagnosis.method)
-    names = {"norm": "+".join((surprise, *stages))}
+    names = {"norm": diagnosis.alone}
     if "novelty" in diagnosis.measures["mean"]:
         names["novelty"] = diagnosis.method
     return names
