@@ -444,7 +444,6 @@ def test_atari_trains(tmp_path, method):
     ("env", "method"),
     [
         ("NoisyTV/MiniWorld-MazeS3Fast-v0", "rnd+sm"),
-        ("MiniWorld-FourRooms-v0", "rnd"),
         ("MiniWorld-PickupObjects-v0", "none"),
     ],
 )

@@ -188,10 +188,10 @@ def test_a_picture_or_video_of_another_kind_is_refused_before_the_work(
 ):
     monkeypatch.setattr("surprise_memory.tools.episode.trained", None)  # would be a traceback
     monkeypatch.setattr("surprise_memory.tools.episode.play", None)
-    out = tmp_path / name
-    said = refused(capsys, "mnir", runs / TOY, "--out", out)
-    assert f"out = '{out}' is not possible" in said and ".png, .jpg, .pdf or .svg" in said
-    assert "neither an .mp4 nor a .gif" in refused(capsys, "play", TOY, "--out", out)
+    monkeypatch.chdir(tmp_path)
+    said = refused(capsys, "mnir", runs / TOY, "--out", name)
+    assert f"out = '{name}' is not possible" in said and ".png, .jpg, .pdf or .svg" in said
+    assert "neither an .mp4 nor a .gif" in refused(capsys, "play", TOY, "--out", name)
 
 
 def test_what_cannot_be_written_is_one_sentence(capsys, runs, tmp_path):

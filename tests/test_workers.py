@@ -95,12 +95,13 @@ def test_a_killed_worker_is_named_and_replaced_and_its_episodes_truncated(pool, 
     assert seeds == [2 * 7_919 * B]  # not the first one's again, though that one has stepped since
 
 
-def test_a_worker_that_dies_again_and_again_ends_the_run(pool):
+def test_a_worker_that_dies_again_and_again_ends_the_run(pool, monkeypatch):
+    monkeypatch.setattr("surprise_memory.envs.workers.MAX_RESTARTS", 2)
     env = pool(num_envs=2, workers=1, die_at=1)
     env.reset()
     with (
         pytest.warns(RuntimeWarning),
-        pytest.raises(UserError, match="died 6 times in a row, last with exit code 9"),
+        pytest.raises(UserError, match="died 3 times in a row, last with exit code 9"),
     ):
         for _ in range(10):
             env.step(np.zeros(2, int))
