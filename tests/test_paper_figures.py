@@ -104,7 +104,7 @@ def test_variances_by_hand():
         figures.variances(trace_of(u, {}))
 
 
-@pytest.mark.parametrize("method", ["rnd+sm", "icm", "lwm"])
+@pytest.mark.parametrize("method", ["rnd+sm", "icm", pytest.param("lwm", marks=pytest.mark.slow)])
 def test_the_command_draws_and_refuses(tmp_path, capsys, method):
     small = ["--preset", "debug", "--steps", "256", "--eval-episodes", "0"]
     run = tmp_path / "run"

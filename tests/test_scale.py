@@ -144,7 +144,7 @@ def test_a_rare_bonus_spreads_its_return_as_a_common_one_does():
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", ["constant", "drifting"])
+@pytest.mark.parametrize("kind", ["drifting", pytest.param("constant", marks=pytest.mark.slow)])
 def test_short_rollouts_and_dull_observations_never_pay_a_fortune(method, kind):
     """`ngu` with rollouts of 8 steps once paid 20,415 in one step."""
     config = BonusConfig(epochs=1, minibatches=1)
@@ -167,7 +167,9 @@ def test_short_rollouts_and_dull_observations_never_pay_a_fortune(method, kind):
     assert most <= MOST
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0"])
+@pytest.mark.parametrize(
+    "env", ["CartPole-v1", pytest.param("MountainCar-v0", marks=pytest.mark.slow)]
+)
 def test_the_return_of_what_a_strange_loop_is_paid_spreads_by_about_one(env):
     """It was 0.02 to 0.07. `tests/tools/spread.py` has the whole table."""
     path = Path(__file__).parent / "tools" / "spread.py"
