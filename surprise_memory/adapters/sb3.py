@@ -153,12 +153,10 @@ class SurpriseVecEnv(VecEnvWrapper):
     def load(self, path: Any, same_episodes: bool = False) -> None:
         """The other half of save. A file that is refused changes nothing.
 
-        The environments are not in the file, so their episodes are new ones to the bonus. They are
-        not with `same_episodes`: for whoever kept the environments running.
+        The environments are not in the file, so their episodes are new ones to the bonus. If you
+        kept them running, pass `same_episodes`.
         """
-        self.since = load_bonus(self.bonus, path)
-        if not same_episodes:
-            self.bonus.reset()
+        self.since = load_bonus(self.bonus, path, same_episodes)
 
 
 def refuse_inside(venv: Any) -> None:

@@ -144,8 +144,8 @@ class SurpriseModule(TensorDictModuleBase):  # type: ignore[misc]  # it has no t
 
     def load(self, path: Any) -> None:
         """The other half of save; all episodes are new. A file that is refused changes nothing."""
-        load_bonus(self.bonus, path)
-        self.last = None
+        load_bonus(self.bonus, path, same_episodes=True)
+        self.last = None  # opens new ones with the next batch
 
     def get_extra_state(self) -> dict[str, Any]:
         """What `state_dict()` needs beside the bonus, to go on in the middle of an episode."""

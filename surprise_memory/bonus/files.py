@@ -22,8 +22,12 @@ def save_bonus(bonus: Bonus, since: int, path: Any) -> None:
     torch_files.save(content, as_path(path))
 
 
-def load_bonus(bonus: Bonus, path: Any) -> int:
-    """The other half of save_bonus; returns `since`. A file that is refused changes nothing."""
+def load_bonus(bonus: Bonus, path: Any, same_episodes: bool = False) -> int:
+    """The other half of save_bonus; returns `since`. A file that is refused changes nothing.
+
+    The environments are not in the file, so their episodes are new ones to the bonus, unless they
+    are said to be the same.
+    """
     content = torch_files.load(as_path(path))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path} is not a '{FORMAT}': name a file that env.save() wrote.")
@@ -32,6 +36,8 @@ def load_bonus(bonus: Bonus, path: Any) -> int:
         raise UserError(f"{path} holds the bonus '{method}', this is '{bonus.method}'.")
     since = int(content["since"])
     bonus.load_state_dict(content["bonus"])
+    if not same_episodes:
+        bonus.reset()
     return since
 
 

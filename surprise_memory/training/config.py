@@ -130,11 +130,11 @@ def with_part_options(run: RunConfig) -> RunConfig:
     return run_type()(**values | {"bonus": complete(run.bonus)})
 
 
-def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """A run with some options changed, named as on the command line: {'bonus.memory.slots': 32}."""
+def with_options(config: Config, options: dict[str, Any]) -> Config:
+    """A config with some options changed, named as on the command line: {'memory.slots': 32}."""
     for name, value in options.items():
-        run = _with_value(run, name.split("."), value)
-    return run
+        config = _with_value(config, name.split("."), value)
+    return config
 
 
 def _with_value(config: Any, names: list[str], value: Any) -> Any:

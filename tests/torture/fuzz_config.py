@@ -1,6 +1,5 @@
 """Bad values for every field of `BonusConfig`, set from Python instead of the command line."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,22 +37,15 @@ def method(option: Option) -> str:
 
 def one(option: Option, value: Any) -> Verdict:
     """A senseless value must be refused; any other must work if it is accepted."""
+    from surprise_memory.training.config import with_options
     from tests.torture.fuzz_library import made_and_used, small
 
     config = small()
     if option.name == "obs_scale":
-        config = changed(config, ["obs_norm"], "scale")
-    config = changed(config, option.name.split("."), value)
+        config = with_options(config, {"obs_norm": "scale"})
+    config = with_options(config, {option.name: value})
     verdict = made_and_used(method(option), config=config)
     wrong = senseless(option, SPELT.get(str(value), "")) or isinstance(value, str | list)
     if verdict.outcome == HARMLESS and wrong:
         return Verdict(SILENT, f"accepted {option.name} = {value!r}")
     return verdict
-
-
-def changed(config: Any, names: list[str], value: Any) -> Any:
-    """A copy of a config with one value changed, however deep it is."""
-    name, *deeper = names
-    if deeper:
-        value = changed(getattr(config, name), deeper, value)
-    return dataclasses.replace(config, **{name: value})

@@ -79,8 +79,8 @@ def recall_of(bonus: Trainer, trace: Trace) -> Recall | None:
     read = memory.m.read
     steps = len(trace.u)
     M, used = trace.log.windows(torch.arange(steps, device=trace.u.device))
-    shown = torch.where(trace.remembered[..., None], trace.u, 0.0)  # what is withheld is a zero
-    k = shown[:, 0] @ memory.m.Q
+    asked = trace.q[:, 0, memory.m.out :]  # the surprise, or zero where a stage withholds it
+    k = asked @ memory.m.Q
     w = read_weights(k, M, used, read)  # (T, N), newest last
     filled = used.sum(1).tolist()
     weights = []
