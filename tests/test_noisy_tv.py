@@ -8,12 +8,24 @@ import pytest
 import torch
 
 from surprise_memory import UserError
+from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.gymnasium import Gymnasium
 from surprise_memory.envs.noisy_tv import NoisyTV
 from surprise_memory.envs.toy import Toy
+from surprise_memory.tools import paper_figures
 from surprise_memory.tools.episode import play
 from surprise_memory.training.metrics import tv_metrics
+
+CHANNELS = "NoisyTV:channels=3/MiniGrid-DoorKey-5x5-v0"
+
+
+@pytest.fixture(scope="module")
+def channels_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("channels") / "run"
+    small = ["--preset", "debug", "--steps", "128", "--seed", "2", "--logger", "jsonl"]
+    assert main(["train", CHANNELS, *small, "--eval-episodes", "0", "--run-dir", str(path)]) == 0
+    return path
 
 
 def both(env_id, actions, B=3):
@@ -167,6 +179,43 @@ def test_an_episode_that_is_played_says_when_the_tv_was_on():
         left = max(left - 1, 0)
     assert chunk.extras["watched"][:, 0].tolist() == expected and len(frames) == len(expected)
     assert sum(expected) > sum(turned_on)
+
+
+@pytest.mark.parametrize(
+    ("words", "environments"),
+    [
+        (["mnir", "RUN"], 2),
+        (["inspect", "RUN"], 2),
+        (["inspect", "RUN", "--random"], 2),
+        (["play", "ENV", "--run", "RUN"], 2),
+        (["show", "RUN"], 2),
+        (["show", "RUN", "--beside", "RUN"], 4),
+        (["figures", "RUN"], 3),
+    ],
+)
+def test_every_command_shows_the_channels_of_the_run(
+    channels_run, monkeypatch, words, environments
+):
+    """They are fixed for a run. A bonus that has learnt them is asked about these, not others."""
+    made = []
+    keep = NoisyTV.keep_fixed
+
+    class Enough(Exception):
+        pass
+
+    def spy(env, first_seed):
+        keep(env, first_seed)
+        made.append(first_seed)
+        if len(made) == environments:  # one to load the run, others to show it in
+            raise Enough
+
+    monkeypatch.setattr(NoisyTV, "keep_fixed", spy)
+    monkeypatch.setattr(paper_figures, "draw_tsne", lambda *_: None)
+    monkeypatch.chdir(channels_run.parent)
+    names = {"RUN": str(channels_run), "ENV": CHANNELS}
+    with pytest.raises(Enough):
+        main([names.get(word, word) for word in words])
+    assert made == [2 * 4] * len(made)  # seed 2, four environments
 
 
 def test_the_static_that_is_drawn_is_the_same_for_a_seed():

@@ -138,7 +138,7 @@ def test_pictures_of_many_runs_share_a_folder_and_only_new_ones_are_told(
     monkeypatch.setattr(steps_figures, "seven_steps", lambda *_: {})
     monkeypatch.setattr(episode, "trained", lambda *_: (None, Sees(forgets=True)))
     seen = figures.as_episode(figures.Views(DOOR, 0).obs[:3])
-    monkeypatch.setattr(episode, "play", lambda *_: (seen, []))
+    monkeypatch.setattr(episode, "play", lambda *_, fixed_seed: (seen, []))
     tv = "NoisyTV:channels=8/MiniGrid-Empty-5x5-v0"
     told = []
     for env, seed in ((DOOR, 0), (DOOR, 1), (tv, 0)):

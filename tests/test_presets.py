@@ -77,9 +77,9 @@ def test_evaluation_and_training_never_share_a_layout(monkeypatch, tmp_path):
     assert [eval_seed(s) for s in (0, 1, 2**23)] == [2**31, 2**31 + 128, 2**31]
     seeds = []
 
-    def recording(env_id, num_envs, seed, *more):
+    def recording(env_id, num_envs, seed, *more, **named):
         seeds.append(seed)
-        return make_vec(env_id, num_envs, seed, *more)
+        return make_vec(env_id, num_envs, seed, *more, **named)
 
     monkeypatch.setattr(loop, "make_vec", recording)
     run = dataclasses.replace(PRESETS["debug"]("ToyKeyDoor-v0"), steps=65, seed=3, eval_episodes=4)

@@ -60,9 +60,9 @@ def test_two_resumes_from_one_checkpoint_are_the_same_run(tmp_path, monkeypatch)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     seeds = []
 
-    def spy(env_id, num_envs, seed, threads):
+    def spy(env_id, num_envs, seed, threads, **rest):
         seeds.append(seed)
-        return make_vec(env_id, num_envs, seed, threads)
+        return make_vec(env_id, num_envs, seed, threads, **rest)
 
     monkeypatch.setattr(loop, "make_vec", spy)
     longer = dataclasses.replace(run, steps=512)
@@ -78,9 +78,9 @@ def test_environments_that_save_their_state_keep_their_seed(tmp_path, monkeypatc
     out.close()
     seeds = []
 
-    def spy(env_id, num_envs, seed, threads):
+    def spy(env_id, num_envs, seed, threads, **rest):
         seeds.append(seed)
-        return make_vec(env_id, num_envs, seed, threads)
+        return make_vec(env_id, num_envs, seed, threads, **rest)
 
     monkeypatch.setattr(loop, "make_vec", spy)
     resume(tmp_path / "a", dataclasses.replace(run, steps=512))
@@ -101,7 +101,7 @@ def test_a_tv_keeps_its_channels_and_gets_fresh_noise(tmp_path, monkeypatch):
     run = dataclasses.replace(run, eval_episodes=2)
     _, agent, bonus = build(run)
     write_eval(run, RunDir(tmp_path), agent, bonus)
-    assert kept == [3 * run.envs]  # an evaluation shows those of training
+    assert kept == [3 * run.envs] * 2  # an evaluation shows those of training
     noise = []
     for resumed_at in (0, 512):
         env, _, _ = build(small(env="NoisyView/NoisyTV/CartPole-v1"), resumed_at)

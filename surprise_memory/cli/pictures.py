@@ -49,7 +49,13 @@ def mnir_command(
         if bonus is None:
             raise UserError(f"{where.path} has no bonus (method none): leave it out.")
         answer = mnir.mnir_by_event(
-            config.env, bonus, episodes, seed, longest, agent if own_agent else None
+            config.env,
+            bonus,
+            episodes,
+            seed,
+            longest,
+            agent if own_agent else None,
+            config.fixed_seed,
         )
         found.setdefault(setting(config), []).append(answer)
     averages = bars.averages(found)
@@ -132,7 +138,7 @@ def figures_command(
         written.append(folder / f"{run_name}-{what}")
         return written[-1]
 
-    chunk, _ = episode.play(config.env, None, seed)
+    chunk, _ = episode.play(config.env, None, seed, fixed_seed=config.fixed_seed)
     raw, trace, _ = bonus(chunk, bonus.start(1))
     name = config.method
     found: dict[str, Any] = {}
@@ -150,7 +156,7 @@ def figures_command(
         steps_figures.draw_scan(found["scan"], path("scan.png"), title)
     wrappers = [word.partition(":")[0] for word in config.env.split("/")]
     if "NoisyTV" in wrappers:
-        found["seven steps"] = steps_figures.seven_steps(config.env, bonus, seed)
+        found["seven steps"] = steps_figures.seven_steps(config.env, bonus, seed, config.fixed_seed)
         title = f"{name}: MNIR at seven steps of one episode"
         steps_figures.draw_seven(found["seven steps"], path("seven-steps.png"), title)
     write_json(path("figures.json"), found)

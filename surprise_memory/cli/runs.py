@@ -159,13 +159,15 @@ def play_command(
         video.check_video(out)
     agent = None
     bonus = None
+    fixed_seed = None
     path = Path(env.replace("/", "-").replace(":", "-") + ".mp4")
     if run is not None:
         config, where = load(run, trust, named=env)
         episode.check_fits(env, config)
         agent, bonus = episode.trained(config, where, seed)
+        fixed_seed = config.fixed_seed
         path = where.path / "play.mp4"
-    chunk, frames = episode.play(env, agent, seed, steps, bonus)
+    chunk, frames = episode.play(env, agent, seed, steps, bonus, fixed_seed)
     curves = {}
     if bonus is not None:
         raw, trace, _ = bonus(chunk, bonus.start(1))

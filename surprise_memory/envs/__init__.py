@@ -37,15 +37,30 @@ WRAPPERS: dict[str, Any] = {"NoisyTV": (NoisyTV, TVOptions), "NoisyView": (Noisy
 
 
 def make_vec(
-    env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
+    env_id: str,
+    num_envs: int,
+    seed: int,
+    threads: int = 1,
+    render: bool = False,
+    fixed_seed: int | None = None,
 ) -> VecEnv:
-    """B environments of one id, each with its own seed."""
+    """B environments of one id, each with its own seed.
+
+    `fixed_seed` is where a run's lasting things come from, such as a TV's channels; `seed` if None.
+    """
+    env = _make_vec(env_id, num_envs, seed, threads, render)
+    if fixed_seed is not None:
+        env.keep_fixed(fixed_seed)
+    return env
+
+
+def _make_vec(env_id: str, num_envs: int, seed: int, threads: int, render: bool) -> VecEnv:
     require(num_envs >= 1, "envs", num_envs, "at least 1")
     wrapped = split_id(env_id, WRAPPERS)
     if wrapped is not None:
         wrapper, kind = WRAPPERS[wrapped.wrapper]
         options = parse_options(kind, wrapped.options, env_id)
-        inner = make_vec(wrapped.inner, num_envs, seed, threads, render)
+        inner = _make_vec(wrapped.inner, num_envs, seed, threads, render)
         made: VecEnv = wrapper(inner, seed, options)
         return made
     for family in FAMILIES.values():

@@ -90,8 +90,9 @@ class VecEnv:
         return None
 
     def keep_fixed(self, first_seed: int) -> None:
-        """A resumed run is made with another seed. Draw what is fixed for a run, such as a TV's
-        channels, from the seed that the run began with.
+        """Draw what is fixed for a run, such as a TV's channels, from the seed that it began with.
+
+        Environments that resume, evaluate or show a run are made with other seeds.
         """
 
     def limit_time(self, seconds: float) -> None:

@@ -18,7 +18,9 @@ def probe_mnir(run: RunConfig, out: RunDir) -> dict[str, float]:
     """MNIR by kind of state, of the trained bonus."""
     _, bonus = trained(run, out, run.seed)
     assert bonus is not None, "grids have probes only for runs with a bonus"
-    return mnir_by_event(run.env, bonus, run.eval_episodes, run.seed, LONGEST)
+    return mnir_by_event(
+        run.env, bonus, run.eval_episodes, run.seed, LONGEST, fixed_seed=run.fixed_seed
+    )
 
 
 def probe_doctor(run: RunConfig, out: RunDir) -> dict[str, dict[str, float | None]]:

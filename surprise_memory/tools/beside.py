@@ -22,7 +22,7 @@ def draw_beside(runs: list[tuple[RunConfig, RunDir]], seed: int, path: Path) -> 
     rows = np.atleast_1d(figure.subfigures(len(runs), 1, hspace=0.04))
     for row, (config, out) in zip(rows, runs, strict=True):
         agent, bonus = trained(config, out, seed)
-        chunk, frames = play(config.env, agent, seed, bonus=bonus)
+        chunk, frames = play(config.env, agent, seed, bonus=bonus, fixed_seed=config.fixed_seed)
         watched = None
         if "watched" in chunk.extras:
             watched = chunk.extras["watched"][:, 0].numpy()

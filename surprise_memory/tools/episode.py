@@ -29,13 +29,18 @@ def trained(config: RunConfig, out: RunDir, seed: int) -> tuple[Agent, Any]:
 
 
 def play(
-    env_id: str, agent: Agent | None, seed: int, longest: int = LONGEST, bonus: Any = None
+    env_id: str,
+    agent: Agent | None,
+    seed: int,
+    longest: int = LONGEST,
+    bonus: Any = None,
+    fixed_seed: int | None = None,
 ) -> tuple[Chunk, list[Array]]:
-    """Play one episode, with random actions if there is no agent.
+    """Play one episode, with random actions if there is no agent; `fixed_seed` as in `make_vec`.
 
     Returns its chunk (T, 1, ...) and the frame that each step was taken in.
     """
-    env = make_vec(env_id, 1, seed, render=True)
+    env = make_vec(env_id, 1, seed, render=True, fixed_seed=fixed_seed)
     env.action_space.seed(seed)
     actor = agent or RandomAgent(env)
     state = RunnerState.reset(env, bonus)

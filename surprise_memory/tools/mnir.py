@@ -44,13 +44,19 @@ def events_of(env: VecEnv, chunk: Chunk) -> dict[str, Array]:
 
 
 def mnir_by_event(
-    env_id: str, bonus: Bonus, episodes: int, seed: int, longest: int, agent: Any = None
+    env_id: str,
+    bonus: Bonus,
+    episodes: int,
+    seed: int,
+    longest: int,
+    agent: Any = None,
+    fixed_seed: int | None = None,
 ) -> dict[str, float]:
     """Mean MNIR of each event in so many episodes, of random actions where there is no agent.
 
-    Of every episode, at most `longest` steps are played.
+    Of every episode, at most `longest` steps are played. `fixed_seed` as in `make_vec`.
     """
-    env = make_vec(env_id, episodes, seed)
+    env = make_vec(env_id, episodes, seed, fixed_seed=fixed_seed)
     env.action_space.seed(seed)
     acting_bonus = bonus if agent else None  # some agents observe the bonus of each step
     loop = RunnerState.reset(env, acting_bonus)

@@ -28,7 +28,7 @@ def run_figure(config: RunConfig, out: RunDir, seed: int) -> Any:
     """The learning curve, and one episode: its surprise, its novelty, some of its frames."""
     plt = plotting()
     agent, bonus = trained(config, out, seed)
-    chunk, frames = play(config.env, agent, seed, bonus=bonus)
+    chunk, frames = play(config.env, agent, seed, bonus=bonus, fixed_seed=config.fixed_seed)
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     top, middle, bottom = figure.subfigures(3, 1, height_ratios=[1.1, 1.1, 1])
     title = f"{config.env} · {config.method} · {config.steps:,} steps, seed {config.seed}"

@@ -24,12 +24,13 @@ CHOSEN = {NOISE: 2, NOTHING: 3}  # and two steps of an event
 Values = dict[str, list[Any]]
 
 
-def seven_steps(env_id: str, bonus: Trainer, seed: int) -> Values:
+def seven_steps(env_id: str, bonus: Trainer, seed: int, fixed_seed: int | None = None) -> Values:
     """Seven steps of one episode of random actions: their kinds, numbers, and MNIR.
 
-    The MNIR is of the surprise norm and of the bonus, each over the whole episode.
+    The MNIR is of the surprise norm and of the bonus, each over the whole episode. `fixed_seed` as
+    in `make_vec`.
     """
-    env = make_vec(env_id, EPISODES, seed)
+    env = make_vec(env_id, EPISODES, seed, fixed_seed=fixed_seed)
     env.action_space.seed(seed)
     chunk, _ = collect(env, RandomAgent(env), RunnerState.reset(env, None), LONGEST)
     events = events_of(env, chunk)

@@ -14,7 +14,7 @@ from surprise_memory.bonus.methods import DEFAULT_METHOD, backbone, check_method
 from surprise_memory.errors import UserError, check_options, one_of, require, require_between
 from surprise_memory.nn.nets import PRECISIONS
 from surprise_memory.training.loggers import split_names
-from surprise_memory.training.seeds import check_seed
+from surprise_memory.training.seeds import check_seed, training_seed
 
 Config = TypeVar("Config")
 PRESET_NAMES = ("default", "paper", "released-code", "debug")
@@ -92,6 +92,11 @@ class RunConfig:
         if self.agent == "auto":
             return backbone(self.method)
         return self.agent
+
+    @property
+    def fixed_seed(self) -> int:
+        """The seed of what every environment of this run shares, such as a TV's channels."""
+        return training_seed(self.seed, self.envs)
 
     @property
     def default_dir(self) -> Path:

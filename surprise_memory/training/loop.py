@@ -37,10 +37,8 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
     """
     own = share(run.envs)
     seed = training_seed(run.seed, run.envs, resumed_at) + own.start
-    env = make_vec(run.env, own.number, seed, run.threads)
+    env = make_vec(run.env, own.number, seed, run.threads, fixed_seed=run.fixed_seed)
     env.limit_time(run.step_seconds)
-    if resumed_at or own.start:
-        env.keep_fixed(training_seed(run.seed, run.envs))
     agent = AGENTS[run.backbone].make(env, run, run.method != "none")
     bonus = None
     if run.method != "none":
@@ -148,9 +146,10 @@ def write_eval(
     wanted = episodes or run.eval_episodes
     longest = run.eval_steps if eval_steps is None else eval_steps
     mode: Mode = "greedy" if greedy else "sample"
-    env = make_vec(run.env, min(wanted, EVAL_ENVS), eval_seed(run.seed), run.threads)
+    envs = min(wanted, EVAL_ENVS)
+    seed = eval_seed(run.seed)
+    env = make_vec(run.env, envs, seed, run.threads, fixed_seed=run.fixed_seed)
     env.limit_time(run.step_seconds)
-    env.keep_fixed(training_seed(run.seed, run.envs))
     result = summary(evaluate(agent, env, wanted, mode, bonus, longest))
     env.close()
     name = f"eval-{wanted}"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from surprise_memory.agents import Agent
 from surprise_memory.errors import UserError, require
 from surprise_memory.files import write_atomically
 from surprise_memory.tools.episode import fits, trained
@@ -31,12 +32,13 @@ def inspect_runs(
     if all(bonus is None for _, bonus in parts):
         paths = ", ".join(str(out.path) for _, out in runs)
         raise UserError(f"{paths} has no bonus (method none): choose another run.")
+    player = f"the agent of {runs[0][1].path.name}"
+    agent: Agent | None
+    agent, bonus = parts[0]
     if random:
-        played = play(first.env, None, None, RANDOM, seed, longest)
-    else:
-        agent, bonus = parts[0]
-        player = f"the agent of {runs[0][1].path.name}"
-        played = play(first.env, agent, bonus, player, seed, longest)
+        player = RANDOM
+        agent = bonus = None
+    played = play(first.env, agent, bonus, player, seed, longest, first.fixed_seed)
     answers = []
     for (_, out), (_, bonus) in zip(runs, parts, strict=True):
         if bonus is not None:

@@ -51,13 +51,19 @@ class Played:
 
 
 def play(
-    env_id: str, agent: Agent | None, bonus: Trainer | None, player: str, seed: int, longest: int
+    env_id: str,
+    agent: Agent | None,
+    bonus: Trainer | None,
+    player: str,
+    seed: int,
+    longest: int,
+    fixed_seed: int | None = None,
 ) -> Played:
     """Play one episode of at most `longest` steps, with random actions if there is no agent.
 
-    The bonus is for agents that observe it.
+    The bonus is for agents that observe it. `fixed_seed` as in `make_vec`.
     """
-    env = make_vec(env_id, 1, seed, render=True)
+    env = make_vec(env_id, 1, seed, render=True, fixed_seed=fixed_seed)
     env.action_space.seed(seed)
     state = RunnerState.reset(env, bonus)
     frames = [picture(env, env_id)]
