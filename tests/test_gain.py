@@ -111,6 +111,25 @@ def test_every_kind_begins_alike_and_the_gate_learns_its_target():
     assert losses["gate"].item() == pytest.approx(target.square().mean().item(), rel=1e-5)
 
 
+def test_the_gate_learns_nothing_of_what_the_memory_was_not_shown():
+    """Remembering a zero would save much or little, by the state of W alone."""
+    bonus = Bonus("rnd+sm+recognise+gate", (d,), B, BonusConfig(rnd=RNDConfig(n=n, hidden=16)))
+    chunk = chunk_of(stream(0)[0])
+    bonus.train_on(chunk, bonus.start())  # now there is something to recognise
+    bonus.model.stages["gate"].net[-1].bias.data.fill_(0.3)  # and something is expected everywhere
+    _, trace, _ = bonus(chunk_of(stream(1, noise_share=0.5)[0]), bonus.start())
+    shown = trace.remembered.flatten()
+    assert 0 < shown.sum() < len(shown)
+    rows = torch.arange(len(shown))
+    assert bonus.losses(trace, rows[~shown])["gate"].item() == 0
+    weight = torch.linspace(0.5, 1.5, len(rows))
+    target = trace.stages["gate"].record["gain"].flatten()
+    found = bonus.model.losses(trace, rows, bonus.rng, weight)["gate"].item()
+    expected = bonus.model.stages["gate"].expected(trace.stages["gate"].inputs)
+    each = weight * (expected - target).square()
+    assert found == pytest.approx(each[shown].sum().item() / len(rows), rel=1e-5)
+
+
 @pytest.mark.parametrize("method", ["rnd+gate", "rnd+m+gate", "rnd+w+gain", "rnd+counts+gate"])
 def test_only_a_memory_that_can_tell_takes_them(method):
     with pytest.raises(UserError, match="what remembering would save"):

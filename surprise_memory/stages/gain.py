@@ -81,17 +81,29 @@ class Gate(Stage):
         """Novelty of a kind that remembering helps with passes."""
         expected = in_pieces(self.expected, inputs).unflatten(0, reward.shape)
         gate = torch.sigmoid((expected + self.config.margin) / self.config.temperature)
-        return reward * gate, {"gain": relative_gain(steps), "gate": gate}, None
+        record = {"gain": known_gain(steps), "remembered": steps.remembered, "gate": gate}
+        return reward * gate, record, None
 
     def losses(
         self, inputs: Columns, record: Columns, weight: Tensor | None, rng: torch.Generator
     ) -> dict[str, Tensor]:
-        """Squared error against the gain that was found."""
-        error = self.expected(inputs) - record["gain"].clamp(-1, 1)
-        return {"gate": weighted_mean(error.square(), weight)}
+        """Squared error against the gain that was found, where there is one."""
+        error = self.expected(inputs) - record["gain"]
+        learns = record["remembered"].to(error.dtype)
+        if weight is not None:
+            learns = learns * weight
+        return {"gate": weighted_mean(error.square(), learns)}
 
 
 def relative_gain(steps: Steps) -> Tensor:
     """(e - e_2) / e (T, B)."""
     assert steps.e_if_remembered is not None
     return (steps.e - steps.e_if_remembered) / steps.e.clamp(min=1e-8)
+
+
+def known_gain(steps: Steps) -> Tensor:
+    """The relative gain within -1 and 1 (T, B), and 0 for steps that the memory was not shown.
+
+    Of these it rebuilds nothing, and what remembering nothing would save says nothing of them.
+    """
+    return torch.where(steps.remembered, relative_gain(steps).clamp(-1, 1), 0.0)

@@ -27,7 +27,7 @@ from surprise_memory.nn import ranks
 from surprise_memory.nn.actions import Actions
 from surprise_memory.stages.base import Columns, Steps
 from surprise_memory.stages.expect import Expect, ExpectConfig
-from surprise_memory.stages.gain import relative_gain
+from surprise_memory.stages.gain import known_gain
 
 PATIENCE = 20  # rollouts before a memory that changes nothing is taken for idle
 IDLE = 0.01  # E|gain| of an idle memory; at twice as much it is none
@@ -80,10 +80,8 @@ class Trust(Expect):
         """The novelty as far as it is trusted, the excess for the rest."""
         trust = self.trust()
         excess, record, _ = super().forward(reward, inputs, steps, carry)
-        # Of a step that it was not shown, the memory rebuilds nothing: that says nothing of it.
-        kept = steps.remembered
-        record["gain"] = torch.where(kept, relative_gain(steps).clamp(-1, 1), 0.0)
-        record["remembered"] = kept
+        record["gain"] = known_gain(steps)
+        record["remembered"] = steps.remembered
         record["trust"] = trust.expand(reward.shape)
         return trust * reward + (1 - trust) * excess, record, None
 
