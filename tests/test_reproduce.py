@@ -27,6 +27,7 @@ from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local
 from surprise_memory.reproduce.noise_grids import LATE_TRUST
 from surprise_memory.reproduce.probes import PROBES
 from surprise_memory.reproduce.published import ATARI, GAMES
+from surprise_memory.reproduce.report.compact import FILE, record_of, write_records
 from surprise_memory.reproduce.report.doctor_table import memory_table
 from surprise_memory.reproduce.report.gather import Result, Study, gather
 from surprise_memory.reproduce.report.page import about
@@ -442,6 +443,41 @@ def test_an_identical_run_of_another_grid_is_reused(tmp_path, monkeypatch):
     assert '"grid": "tiny"' in (same.path / "cell.json").read_text()
     for name in ("eval.json", "metrics.jsonl"):
         assert (same.path / name).read_text() == (one.path / name).read_text()
+
+
+def test_an_identical_run_that_was_archived_is_reused_too(tmp_path, monkeypatch):
+    """But not for a cell whose probe it lacks: that needs the checkpoint, which no archive has."""
+    one = cell_of(tmp_path / "a" / "one")
+    one = dataclasses.replace(one, path=one.path.with_name(f"one.{digest(one.run)}"))
+    prepare(one)
+    make(one.path)
+    (one.path / "doctor.json").write_text('{"corr": {"all": 0.5}}')
+    record = record_of(one.path)
+    write_records(tmp_path / "a" / FILE, [record])
+    shutil.rmtree(one.path)
+    monkeypatch.setattr(cells_module, "train", None)
+    for name, probes, reused in (
+        ("x", (), True),
+        ("y", ("doctor",), True),
+        ("z", ("mnir",), False),
+    ):
+        cell = dataclasses.replace(cell_of(tmp_path / "b" / name), probes=probes)
+        prepare(cell)
+        if not reused:
+            with pytest.raises(TypeError):
+                make(cell.path)
+            continue
+        make(cell.path)
+        assert cell.finished
+        copy = record_of(cell.path)
+        for part in ("eval", "versions", "probes", "metrics"):
+            assert copy[part] == record[part], part
+        assert copy["cell"]["grid"] == cell.grid
+    write_records(tmp_path / "a" / FILE, [record | {"done": False}])
+    cell = cell_of(tmp_path / "b" / "unfinished")
+    prepare(cell)
+    with pytest.raises(TypeError):
+        make(cell.path)
 
 
 def test_every_probe_is_known_and_its_result_is_archived():

@@ -25,7 +25,7 @@ from surprise_memory.reproduce.celldir import (
 )
 from surprise_memory.reproduce.grids import GRIDS
 from surprise_memory.reproduce.probes import PROBES
-from surprise_memory.reproduce.report.compact import FILE, finished_names
+from surprise_memory.reproduce.report.compact import FILE, finished_names, read_records, unpack
 from surprise_memory.training.config import (
     RunConfig,
     from_dict,
@@ -157,27 +157,37 @@ def make(path: Path, patience: float = PATIENCE) -> None:
                 raise
             time.sleep(0.5)
             continue
-        if not reuse_identical_run(run, out):
+        if not reuse_identical_run(run, out, about["probes"]):
             train(run, out)
     for probe in missing_probes(path, about["probes"]):
         write_json(probe_path(path, probe), PROBES[probe](run, out))
     out.close()
 
 
-def reuse_identical_run(run: RunConfig, out: RunDir) -> bool:
-    """Copy a finished run with the same settings from another grid, if there is one.
+def reuse_identical_run(run: RunConfig, out: RunDir, probes: list[str]) -> bool:
+    """Copy a finished run with the same settings from another grid or its archive, if there is one.
 
-    `out` is locked. It is marked as done at the end.
+    `out` is locked. It is marked as done at the end. An archive has no checkpoint, so the probes
+    must be in it.
     """
-    twin = next(out.path.parent.parent.glob(f"*/*.{digest(run)}/DONE"), None)
-    if twin is None:
-        return False
-    for name in (*ARCHIVED_FILES, "metrics.jsonl", "checkpoint.pt"):
-        source = twin.parent / name
-        if name not in ("cell.json", "DONE") and source.exists():
-            shutil.copy(source, out.path / name)
-    out.finish()
-    return True
+    root = out.path.parent.parent
+    ending = f".{digest(run)}"
+    twin = next(root.glob(f"*/*{ending}/DONE"), None)
+    if twin is not None:
+        for name in (*ARCHIVED_FILES, "metrics.jsonl", "checkpoint.pt"):
+            source = twin.parent / name
+            if name not in ("cell.json", "DONE") and source.exists():
+                shutil.copy(source, out.path / name)
+        out.finish()
+        return True
+    for file in root.glob(f"*/{FILE}"):
+        for record in read_records(file):
+            is_twin = record.get("done") and record["name"].endswith(ending)
+            if is_twin and record.get("probes", {}).keys() >= set(probes):
+                unpack(record, out.path)
+                out.finish()
+                return True
+    return False
 
 
 def main(path: Path, log: Path) -> None:

@@ -19,8 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from surprise_memory.errors import UserError
-from surprise_memory.files import read_json, write_atomically
-from surprise_memory.reproduce.celldir import PROBE_NAMES, probe_results, read_cell, what_is_wrong
+from surprise_memory.files import read_json, write_atomically, write_json
+from surprise_memory.reproduce.celldir import (
+    PROBE_NAMES,
+    probe_path,
+    probe_results,
+    read_cell,
+    what_is_wrong,
+)
 from surprise_memory.training.rundir import RunDir, is_row
 
 FILE = "runs.jsonl"
@@ -46,6 +52,18 @@ def record_of(path: Path, rows: Rows | None = None) -> Record:
     record["probes"] = probe_results(path, PROBE_NAMES)
     record["metrics"] = as_columns(rows)
     return record
+
+
+def unpack(record: Record, path: Path) -> None:
+    """What a finished run has left behind, in the directory of another cell with its settings."""
+    if "eval" in record:
+        write_json(path / "eval.json", record["eval"], indent=None)
+    if "versions" in record:
+        (path / "versions.txt").write_text(record["versions"])
+    for probe, result in record.get("probes", {}).items():
+        write_json(probe_path(path, probe), result)
+    rows = as_rows(record["metrics"])
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def as_columns(rows: Rows) -> dict[str, list[Any]]:
