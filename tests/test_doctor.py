@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from surprise_memory.bonus import RolloutTrainer
-from surprise_memory.bonus.model import IDLE_CORRELATION
+from surprise_memory.bonus.metrics import IDLE_CORRELATION
 from surprise_memory.envs import make_vec, minigrid
 from surprise_memory.errors import UserError
 from surprise_memory.memory.autoencoder import Autoencoder
@@ -18,12 +18,13 @@ from surprise_memory.nn.nets import Net
 from surprise_memory.tools import doctor
 from surprise_memory.tools.doctor import measures as measure
 from surprise_memory.tools.doctor import stream
+from surprise_memory.tools.doctor.diagnosis import Estimate, titles
 from surprise_memory.tools.doctor.examination import in_turn, side_by_side
 from surprise_memory.tools.doctor.noise import KINDS, NoiseSource
 from surprise_memory.tools.doctor.report import lines, number
 from surprise_memory.tools.doctor.seen import Seen
 from surprise_memory.tools.doctor.stream import held_out, key_maker
-from surprise_memory.tools.doctor.verdict import Estimate, compare, titles, verdict
+from surprise_memory.tools.doctor.verdict import compare, verdict
 from surprise_memory.tools.stats import zscores
 from surprise_memory.training.collect import collect
 from surprise_memory.training.presets import PRESETS

@@ -29,11 +29,9 @@ from surprise_memory.nn.devices import built_on_host
 from surprise_memory.nn.nets import PIECE, in_pieces
 from surprise_memory.nn.obs_norm import ObsScale, ObsWhitener
 from surprise_memory.nn.persistence import Persistence
-from surprise_memory.stages import STAGES, Stage, Steps
+from surprise_memory.stages import STAGES, Stage, Stages, Steps
 from surprise_memory.surprise import NOTHING, SURPRISES, Surprise
 from surprise_memory.types import Chunk
-
-IDLE_CORRELATION = 0.98  # of novelty with the surprise norm; above it the memory changes nothing
 
 
 class BonusModel(nn.Module):
@@ -257,38 +255,3 @@ class BonusModel(nn.Module):
     def commit(self, log: Any, valid: Tensor, carry: Carry) -> Carry:
         """Take a chunk into what lasts of the memory; returns the carry that goes with it."""
         return Carry(carry.surprise, self.memory.commit(log, valid, carry.memory), carry.stages)
-
-    def metrics(self, chunk: Chunk, trace: Trace) -> dict[str, float]:
-        """What tells whether a bonus is alive and whether its memory does anything.
-
-        `novelty_norm_corr` and `energy_left` near 1 mean an idle memory: novelty is the norm by
-        another name.
-        """
-        valid = chunk.valid
-        norm = trace.surprise_norm[valid]
-        novelty = trace.novelty[valid]
-        report: dict[str, Any] = {
-            "surprise_norm": norm.mean(),
-            "novelty": novelty.mean(),
-            "novelty_norm_corr": 1.0,  # also of a single step, or of steps that are all alike
-        }
-        if len(norm) > 1:
-            correlation = torch.corrcoef(torch.stack([norm, novelty]))[0, 1]
-            report["novelty_norm_corr"] = correlation.nan_to_num(1.0)
-        for name, stage in self.stage_items():
-            for column in stage.logged:
-                report[column] = trace.stages[name].record[column][valid].mean()
-        wide = {name: getattr(trace, name).flatten(0, 1) for name in ("u", "v", "q")}
-        report |= self.memory.metrics(**take(wide, chunk.valid_rows()))
-        if self.persistence is not None:
-            report["ignored_features"] = self.persistence.ignored
-        return {name: float(value) for name, value in report.items()}
-
-
-class Stages(nn.ModuleDict):
-    """Stages by name, also by names that torch's modules have a method of, such as `half`."""
-
-    def add_module(self, name: str, module: nn.Module | None) -> None:
-        """Without torch's refusal of such names: a stage is never asked for as an attribute."""
-        assert module is not None
-        self._modules[name] = module

@@ -9,7 +9,8 @@ from gymnasium import Space
 from torch import Tensor
 
 from surprise_memory.bonus.config import BonusConfig
-from surprise_memory.bonus.door import check_reward, check_shape, read_flags
+from surprise_memory.bonus.door import read_flags
+from surprise_memory.bonus.limits import check_reward, check_shape
 from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from surprise_memory.bonus.door import check_carry, check_weight
+from surprise_memory.bonus.limits import check_carry, check_weight
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.nn.reward_scale import Standardiser

@@ -9,14 +9,15 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from surprise_memory.bonus.config import BonusConfig
-from surprise_memory.bonus.door import (
-    Door,
+from surprise_memory.bonus.door import Door
+from surprise_memory.bonus.limits import (
     check_carry,
     check_chunk,
     check_making,
     check_num_envs,
     check_state,
 )
+from surprise_memory.bonus.metrics import bonus_metrics
 from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.errors import OtherVersion, UserError
@@ -116,7 +117,7 @@ class Trainer(nn.Module):
         """What to log of a chunk that was paid `reward` (T, B)."""
         if not chunk.valid.any():
             return {}
-        report = self.model.metrics(chunk, trace)
+        report = bonus_metrics(self.model, chunk, trace)
         report["reward_norm"] = float(reward[chunk.valid].mean())
         report["std"] = float(self.scaler.std)
         return {f"intrinsic/{name}": value for name, value in report.items()}

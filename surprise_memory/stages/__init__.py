@@ -7,7 +7,7 @@ from gymnasium import Space
 
 from surprise_memory.nn.actions import Actions
 from surprise_memory.registry import register
-from surprise_memory.stages.base import Stage, Steps
+from surprise_memory.stages.base import Stage, Stages, Steps
 from surprise_memory.stages.episodic import Episodic, NGUConfig
 from surprise_memory.stages.expect import Expect, ExpectConfig
 from surprise_memory.stages.gain import Gain, Gate, GateConfig
@@ -83,6 +83,7 @@ __all__ = [
     "Recognise",
     "RecogniseConfig",
     "Stage",
+    "Stages",
     "Steps",
     "Trust",
     "TrustConfig",

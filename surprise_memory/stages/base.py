@@ -93,3 +93,12 @@ class Stage(nn.Module):
 
     def update(self, record: Columns, valid: Tensor, warmup: bool) -> None:
         """Take the record of a rollout into the running statistics."""
+
+
+class Stages(nn.ModuleDict):
+    """Stages by name, also by names that torch's modules have a method of, such as `half`."""
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Without torch's refusal of such names: a stage is never asked for as an attribute."""
+        assert module is not None
+        self._modules[name] = module

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from surprise_memory.bonus.model import IDLE_CORRELATION
+from surprise_memory.bonus.metrics import IDLE_CORRELATION
 from surprise_memory.errors import need
 
 PATIENCE = 50  # rollouts in a row that give cause for a warning

@@ -5,9 +5,9 @@ is kept of that, and `values` sums it up with the pure functions in `measures`. 
 repeats it over seeds. `verdict` says it in sentences, `report` prints it, `figure` draws it.
 """
 
+from surprise_memory.tools.doctor.diagnosis import Diagnosis
 from surprise_memory.tools.doctor.examination import examine
 from surprise_memory.tools.doctor.figure import plot_diagnosis
 from surprise_memory.tools.doctor.report import print_diagnosis
-from surprise_memory.tools.doctor.verdict import Diagnosis
 
 __all__ = ["Diagnosis", "examine", "plot_diagnosis", "print_diagnosis"]

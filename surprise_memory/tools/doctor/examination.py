@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from surprise_memory.errors import UserError, one_of, require
+from surprise_memory.tools.doctor.diagnosis import Diagnosis, Estimate, Measures
 from surprise_memory.tools.doctor.measures import t_interval
 from surprise_memory.tools.doctor.noise import KINDS
 from surprise_memory.tools.doctor.stream import held_out, observe
 from surprise_memory.tools.doctor.values import Values
-from surprise_memory.tools.doctor.verdict import Diagnosis, Estimate, Measures, verdict
+from surprise_memory.tools.doctor.verdict import verdict
 from surprise_memory.training.config import RunConfig
 
 Progress = Callable[[str, float], None]

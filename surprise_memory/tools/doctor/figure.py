@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from surprise_memory.errors import need
-from surprise_memory.tools.doctor.verdict import Diagnosis, Estimate, titles
+from surprise_memory.tools.doctor.diagnosis import Diagnosis, Estimate, titles
 from surprise_memory.tools.plots import INK, NORM, NOVELTY
 from surprise_memory.tools.stats import Array
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from surprise_memory.errors import need
-from surprise_memory.tools.doctor.verdict import Diagnosis, Estimate, get, titles
+from surprise_memory.tools.doctor.diagnosis import Diagnosis, Estimate, get, titles
 
 PERCENT = ("zeros", "energy_left", "top1", "top8", "top32", "noise_pay")
 SECTIONS = {  # heading -> measure -> its label
