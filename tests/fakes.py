@@ -46,6 +46,19 @@ class Picture(Counter):
         return image
 
 
+class InPlace(Counter):
+    """The same, written into one array that every observation is."""
+
+    def __init__(self):
+        super().__init__()
+        self.array = np.zeros(3, np.float32)
+
+    def see(self):
+        self.array[:] = super().see()
+        return self.array
+
+
+gym.register("InPlace-v0", InPlace, disable_env_checker=True)
 gym.register("Picture-v0", Picture, disable_env_checker=True)
 gym.register("Counter-v0", Counter, order_enforce=False, disable_env_checker=True)
 
@@ -71,11 +84,21 @@ def chunk_of(next_obs, first=None, valid=None, done=None):
 
 
 class Fragile(Picture):
-    """A picture that ends its whole process, raises, or hangs, at a certain step."""
+    """A picture that ends its whole process, raises, or hangs, at a certain step.
 
-    def __init__(self, die_at=None, raise_at=None, hang_at=None):
+    Where it has died, it dies in as many resets as the file `deaths` says.
+    """
+
+    def __init__(self, die_at=None, raise_at=None, hang_at=None, deaths=None):
         super().__init__()
         self.die_at, self.raise_at, self.hang_at = die_at, raise_at, hang_at
+        self.deaths = deaths
+
+    def reset(self, **words):
+        if self.deaths is not None and (left := int(self.deaths.read_text())):
+            self.deaths.write_text(str(left - 1))
+            os._exit(9)
+        return super().reset(**words)
 
     def step(self, action):
         if self.total + 1 == self.hang_at:

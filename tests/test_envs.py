@@ -53,6 +53,19 @@ def stream(mode, T=60, B=2):
     return [[column[:, b][chunk.valid[:, b]][:40] for column in columns] for b in range(B)], chunk
 
 
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_an_environment_may_write_every_observation_into_the_same_array(mode):
+    """Gymnasium keeps the last one of an episode by reference, and resets the environment."""
+    streams = []
+    for env_id in ("Counter-v0", "InPlace-v0"):
+        env = Gymnasium(env_id, 2, 0, mode=mode)
+        chunk, _ = collect(env, fakes.ByEye(), RunnerState.reset(env, None), 40)
+        assert chunk.done.sum() > 4
+        streams.append(chunk)
+    for name in ("obs", "next_obs", "terminated", "truncated", "first", "valid"):
+        assert torch.equal(streams[0].columns()[name], streams[1].columns()[name]), name
+
+
 def test_all_autoreset_modes_give_one_stream():
     same, chunk = stream(AutoresetMode.SAME_STEP)
     assert chunk.valid.all()
@@ -332,3 +345,25 @@ def test_the_examples_in_the_docstrings_work():
     before = list(FAMILIES)
     result = doctest.testmod(package)
     assert result.attempted >= 4 and result.failed == 0 and list(FAMILIES) == before
+
+
+def test_a_family_whose_actions_do_not_count_from_zero_is_refused():
+    """PPO's do, and a noisy TV's, so they would act otherwise than the warm-up did."""
+
+    class Shifted(Toy):
+        def __init__(self, num_envs, seed):
+            super().__init__(num_envs, seed)
+            self.action_space = gym.spaces.Discrete(3, start=5)
+
+    family = Family(
+        about="shifted",
+        ids=lambda: ["Shifted-v0"],
+        owns=lambda env_id: env_id == "Shifted-v0",
+        make=lambda env_id, num_envs, seed, threads, render: Shifted(num_envs, seed),
+    )
+    register_family("shifted", family)
+    try:
+        with pytest.raises(UserError, match=r"Discrete\(3, start=5\): let its family count from 0"):
+            make_vec("Shifted-v0", 2, 0)
+    finally:
+        del FAMILIES["shifted"]

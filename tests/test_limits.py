@@ -21,6 +21,7 @@ from surprise_memory.errors import UserError
 from surprise_memory.training.checkpoint import read_checkpoint
 from surprise_memory.training.evaluate import evaluate
 from surprise_memory.training.loop import train
+from surprise_memory.training.warmup import check_finite
 
 DEBUG = ["--preset", "debug", "--steps", "128", "--eval-episodes", "2"]
 
@@ -35,6 +36,19 @@ class Endless(fakes.Counter):
 
 gym.register("Endless-v0", Endless, disable_env_checker=True)
 gym.register("BreaksLate-v0", lambda: fakes.Counter(broken_at=40), disable_env_checker=True)
+
+
+class BadReset(fakes.Counter):
+    """From some episode on, its first observation is no number."""
+
+    def reset(self, **words):
+        obs, info = super().reset(**words)
+        if self.episode > 12:
+            obs[1] = np.nan
+        return obs, info
+
+
+gym.register("BadReset-v0", BadReset, disable_env_checker=True)
 
 
 class OneEndless(VecEnv):
@@ -119,6 +133,25 @@ def test_what_was_learnt_before_an_environment_failed_is_saved(tmp_path):
         train(run, out)
     steps = read_checkpoint(out)["runner"]["steps"]
     assert steps == [row["step"] for row in out.rows()][-1] == 2 * run.rollout * run.envs
+
+
+def test_so_it_is_if_a_reset_failed(tmp_path):
+    """Its observation is no step's next_obs."""
+    run = small("none", env="BadReset-v0", steps=10_000, save_minutes=99.0)
+    out = fresh(tmp_path / "r", run)
+    with pytest.raises(UserError, match=r"returned nan in obs \(.*, feature 1\): fix it there"):
+        train(run, out)
+    steps = read_checkpoint(out)["runner"]["steps"]
+    assert steps == [row["step"] for row in out.rows()][-1]
+
+
+def test_so_it_is_if_the_observation_after_a_rollout_is_no_number():
+    chunk = fakes.chunk_of(torch.zeros(2, 3, 4))
+    after = torch.zeros(3, 4)
+    check_finite(dataclasses.replace(chunk, after=after))
+    after[2, 1] = torch.inf
+    with pytest.raises(UserError, match=r"inf in obs after the rollout \(environment 2, feature 1"):
+        check_finite(dataclasses.replace(chunk, after=after))
 
 
 @pytest.mark.parametrize("name, value", [("save_minutes", 3.0), ("eval_episodes", 1)])

@@ -133,6 +133,41 @@ def test_loggers_may_be_added_when_a_run_is_resumed(tmp_path):
     assert list((tmp_path / "r").glob("events*"))
 
 
+def in_tensorboard(path, name):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(path))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def test_tensorboard_keeps_every_row_when_a_run_is_resumed_to_be_evaluated(tmp_path):
+    with Loggers(find_loggers("tensorboard"), tmp_path, {}, 0) as loggers:
+        for step in (100, 200, 300):
+            loggers.log({"step": step, "a": step / 4}, 0)
+    with Loggers(find_loggers("tensorboard"), tmp_path, {}, 300) as loggers:
+        loggers.log_score(0.5, 300)
+    assert in_tensorboard(tmp_path, "a") == [(100, 25), (200, 50), (300, 75)]
+    assert in_tensorboard(tmp_path, "charts/eval_return") == [(300, 0.5)]
+
+
+def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path):
+    """Also where the first new row is later than the last old one: a replay was refilled."""
+    with Loggers(find_loggers("tensorboard"), tmp_path, {}, 0) as loggers:
+        for step in (100, 200, 300):
+            loggers.log({"step": step, "a": 1.0}, 0)
+    with Loggers(find_loggers("tensorboard"), tmp_path, {}, 300) as loggers:
+        loggers.log({"step": 400, "a": 2.0}, 100)
+    assert in_tensorboard(tmp_path, "a") == [(100, 1), (400, 2)]
+
+
+def test_a_command_tells_its_loggers_what_it_took_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(Kept, "rewinds", True, raising=False)
+    train(tmp_path / "r", "--logger", KEPT, "--steps", "256", "--eval-episodes", "0")
+    train(tmp_path / "r", "--logger", KEPT, "--resume")
+    assert [logger.rewound for logger in Kept.made] == [0, 256]
+
+
 # --- what fails -----------------------------------------------------------------------------------
 
 
@@ -158,8 +193,8 @@ def test_a_full_disk_of_tensorboard_is_one_sentence(tmp_path, capsys):
 
     with Loggers(find_loggers("tensorboard"), tmp_path, {}, 0) as loggers:
         loggers.open["tensorboard"].make = Writer
-        loggers.log({"step": 1, "a": 1.0})
-        loggers.log({"step": 2, "a": 1.0})
+        loggers.log({"step": 1, "a": 1.0}, 0)
+        loggers.log({"step": 2, "a": 1.0}, 0)
     assert capsys.readouterr().err.count("No space left on device") == 1
 
 
@@ -260,7 +295,7 @@ def test_wandb_and_trackio_go_on_in_the_same_run(tmp_path, monkeypatch, name):
     for last, steps in ((0, (10, 20)), (20, (20, 30))):  # killed, and resumed from step 10
         with Loggers(find_loggers(name), tmp_path, {"seed": 3}, last) as loggers:
             for step in steps:
-                loggers.log({"step": step, "a": 0.5})
+                loggers.log({"step": step, "a": 0.5}, 0)
             loggers.log_figure("show", figure, steps[-1])
     begun = [more for call, _, more in calls if call == "init"]
     assert len(begun) == 2 and begun[0] == begun[1]

@@ -139,6 +139,10 @@ def test_what_is_reported_of_the_tv():
         rel=1e-6,
     )
     assert tv_metrics(chunk, None) == pytest.approx({"noisy_tv/share": 0.4})
+    # A bonus around zero, as the DQN's, has no shares: its sum may be anything.
+    assert tv_metrics(chunk, paid - mean) == pytest.approx(
+        {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std}, rel=1e-6
+    )
     assert tv_metrics(without_tv, paid) == {}
 
 

@@ -127,3 +127,6 @@ def test_continuous_actions_have_none():
     rngs = [torch.Generator().manual_seed(0) for _ in range(2)]
     plain = agent.policy.sample(head, rngs[0])
     assert torch.equal(agent.policy.sample(head, rngs[1], mix=torch.full((5,), 0.5)), plain)
+    agent.pay.update(rollout([-1.0, 0.0]), torch.tensor([[-1.0], [0.0]]))
+    _, extras, _ = agent.act(torch.zeros(5, 2), torch.ones(5).bool(), {}, "explore")
+    assert agent.pay.punished and agent.random_share() == 0 and "mix" not in extras

@@ -107,6 +107,19 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(pool, monkeypatch):
             env.step(np.zeros(2, int))
 
 
+def test_a_worker_that_dies_while_it_is_replaced_is_replaced_again(pool, tmp_path):
+    deaths = tmp_path / "deaths"
+    deaths.write_text("0")
+    env = pool(num_envs=2, workers=1, die_at=2, deaths=deaths)
+    env.reset()
+    env.step(np.zeros(2, int))
+    deaths.write_text("1")  # the next reset
+    with pytest.warns(RuntimeWarning) as said:
+        step = env.step(np.zeros(2, int))
+    assert len(said) == 2 and step.truncated.all()
+    assert not env.step(np.zeros(2, int)).truncated.any()
+
+
 def test_an_environments_exception_is_one_sentence(pool):
     env = pool(raise_at=2)
     env.reset()

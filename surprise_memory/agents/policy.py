@@ -41,6 +41,11 @@ class Policy(nn.Module):
         self.actor = orthogonal(nn.Linear(hidden, outputs), 0.01)
         self.critics = orthogonal(nn.Linear(hidden, 2), 0.01)
 
+    @property
+    def continuous(self) -> bool:
+        """Whether actions are vectors of a Box, not one of a few."""
+        return self.log_std is not None
+
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(K, *obs) to the distribution's parameters (K, A) and the values (K,), (K,)."""
         x = self.trunk(obs)

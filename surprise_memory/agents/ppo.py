@@ -73,9 +73,9 @@ class PPO(Agent):
         """The share of uniform actions, which is above 0 while the task punishes and does not pay.
 
         An agent that is punished for walking into things learns never to do so, and then never
-        walks into a goal either.
+        walks into a goal either. Continuous actions are random enough.
         """
-        if not self.pay.punished:
+        if not self.pay.punished or self.policy.continuous:
             return 0.0
         return self.config.random_actions * (1 - self.pay.share)
 

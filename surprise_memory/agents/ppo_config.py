@@ -27,7 +27,8 @@ class PPOConfig:
     fade: float = 0.8
     """How much of that weight goes while the task pays its best; 0 is none, as in the paper."""
     random_actions: float = 0.03
-    """Share of uniform actions while the task punishes and does not pay; 0 in the paper."""
+    """Share of uniform actions, if Discrete, while the task punishes and does not pay; 0 in the
+    paper."""
     reward_clip: float = 0.0
     """Size at which the task's reward is clipped before learning; 0 is never, 1 in the paper."""
     clip: float = 0.2

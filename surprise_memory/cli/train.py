@@ -95,7 +95,7 @@ def train_here(argv: list[str]) -> None:
 
         def report(row: dict[str, Any]) -> None:
             progress(row)
-            loggers.log(row)
+            loggers.log(row, out.rewound)
 
         state = train(run, out, report, progress.at)
         if run.eval_episodes:

@@ -12,6 +12,8 @@ How to add a family:
 
 from typing import Any
 
+import numpy as np
+
 from surprise_memory.envs import atari, gymnasium, minigrid, miniworld, toy
 from surprise_memory.envs.base import Family, Step, VecEnv
 from surprise_memory.envs.noisy_tv import NoisyTV, TVOptions
@@ -49,6 +51,12 @@ def make_vec(
     `fixed_seed` is where a run's lasting things come from, such as a TV's channels; `seed` if None.
     """
     env = _make_vec(env_id, num_envs, seed, threads, render)
+    first_action = getattr(env.action_space, "start", 0)  # of MultiDiscrete an array
+    if np.any(first_action):
+        raise UserError(
+            f"The actions of '{env_id}' are {env.action_space}: let its family count from 0 and "
+            "add the start in `step`."
+        )
     if fixed_seed is not None:
         env.keep_fixed(fixed_seed)
     return env

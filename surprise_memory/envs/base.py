@@ -48,6 +48,7 @@ class VecEnv:
     num_envs: int
     obs_shape: tuple[int, ...]
     action_space: gym.Space[Any]
+    """Discrete actions count from zero."""
 
     tv_action: int | None = None
     """The action that turns on a noisy TV."""

@@ -1,5 +1,6 @@
 """Any Gymnasium id, through Gymnasium's own vector API."""
 
+import copy
 import warnings
 from typing import Any
 
@@ -29,6 +30,21 @@ def make(env_id: str, num_envs: int, seed: int, threads: int, render: bool) -> V
     return Gymnasium(env_id, num_envs, seed, render)
 
 
+class LastObservation(gym.Wrapper[Any, Any, Any, Any]):
+    """Copies the last observation of an episode.
+
+    An environment may write each observation into the same array. Gymnasium resets it before the
+    last one is read, which would then be the first of the next episode.
+    """
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Act."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            obs = copy.deepcopy(obs)
+        return obs, reward, terminated, truncated, info
+
+
 class Gymnasium(VecEnv):
     """B copies of a Gymnasium environment, stepped in this process.
 
@@ -47,7 +63,13 @@ class Gymnasium(VecEnv):
         if render:
             options["render_mode"] = "rgb_array"
         try:
-            self.env: Any = gym.make_vec(env_id, num_envs, vectorization_mode="sync", **options)
+            self.env: Any = gym.make_vec(
+                env_id,
+                num_envs,
+                vectorization_mode="sync",
+                wrappers=[LastObservation],
+                **options,
+            )
         except Exception as error:  # its constructor may raise anything
             reason = str(error).rstrip(".") or type(error).__name__
             sentence = f"Gymnasium cannot make '{env_id}': {reason}."

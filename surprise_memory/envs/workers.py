@@ -204,8 +204,11 @@ class Workers(VecEnv):
         )
         self.workers[k] = self._spawn(k)
         self._wait_ready(k)
-        self.workers[k].pipe.send("reset")
-        self._recv(k, START_SECONDS)
+        try:
+            self.workers[k].pipe.send("reset")
+            self._recv(k, START_SECONDS)
+        except (EOFError, BrokenPipeError, ConnectionResetError):  # it died again
+            self._respawn(k)
 
     def render(self) -> Array:
         """The first environment, drawn (H, W, 3)."""

@@ -22,6 +22,7 @@ class TensorBoardLogger:
     """Event files in the run's directory."""
 
     rewinds = True
+    rewound: int | None = None
 
     def __init__(self, run_dir: Path, config: dict[str, Any]) -> None:
         module = need("torch.utils.tensorboard", extra="cli", package="TensorBoard")
@@ -30,9 +31,12 @@ class TensorBoardLogger:
         self.writer: Any = None
 
     def log(self, row: dict[str, Any]) -> None:
-        """One row. What a killed process wrote at the first one's step and later is forgotten."""
+        """One row. What a killed process wrote after its last checkpoint is forgotten."""
         if self.writer is None:
-            self.writer = self.make(str(self.run_dir), purge_step=row["step"])
+            purge = None  # an evaluation alone takes nothing back
+            if self.rewound is not None:
+                purge = self.rewound + 1
+            self.writer = self.make(str(self.run_dir), purge_step=purge)
         for name, value in numbers(row).items():
             self.writer.add_scalar(name, value, row["step"])
 

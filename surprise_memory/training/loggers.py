@@ -31,7 +31,8 @@ class Logger(Protocol):
     """Made as `Class(run_dir, config)`, config being flat: {"env": ..., "ppo.lr": ...}.
 
     One that sets `rewinds = True` gets every row, and forgets by itself what a killed process
-    logged after its last checkpoint. Others do not get such rows a second time.
+    logged after its last checkpoint: after the step `self.rewound`, which is set before its first
+    row. Others do not get such rows a second time.
     """
 
     def log(self, row: dict[str, Any]) -> None:
@@ -116,10 +117,16 @@ class Loggers:
         for name in list(self.open):
             self._try(name, lambda logger: logger.close())
 
-    def log(self, row: dict[str, Any]) -> None:
-        """One row of training, unless it was logged before."""
+    def log(self, row: dict[str, Any], rewound: int) -> None:
+        """One row of training, unless it was logged before.
+
+        `rewound` is the step that this process took the run back to.
+        """
         for name, logger in list(self.open.items()):
-            if row["step"] > self.last_step or getattr(logger, "rewinds", False):
+            rewinds = getattr(logger, "rewinds", False)
+            if rewinds:
+                logger.rewound = rewound
+            if row["step"] > self.last_step or rewinds:
                 self._try(name, lambda logger: logger.log(dict(row)))
 
     def log_score(self, mean: float, step: int) -> None:

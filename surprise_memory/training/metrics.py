@@ -54,7 +54,9 @@ def tv_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
         paid = ranks.gather(r_int[chunk.valid]).double()
         above = paid[watched].mean() - paid.mean()
         report["noisy_tv/z"] = (above / paid.std(correction=0).clamp(min=1e-12)).item()
-        report["noisy_tv/pay_share"] = (paid[watched].sum() / paid.sum().clamp(min=1e-12)).item()
+        if paid.min() >= 0:  # a standardised bonus, as the DQN's, has no shares
+            total = paid.sum().clamp(min=1e-12)
+            report["noisy_tv/pay_share"] = (paid[watched].sum() / total).item()
     return report
 
 

@@ -42,6 +42,7 @@ class RunDir:
         self.eval = path / "eval.json"
         self.done = path / "DONE"
         self.logged = 0  # step of the newest row, as the run or its checkpoint knows it
+        self.rewound = 0  # step that this process took the run back to
         self._lock: Any = None
 
     @property
@@ -144,6 +145,7 @@ class RunDir:
 
     def rewind(self, step: int) -> None:
         """Forget metrics after the checkpoint that a run resumes from."""
+        self.rewound = step
         kept = [row for row in self.rows() if row["step"] <= step]
         self.logged = max([row["step"] for row in kept], default=0)
         text = "".join(json.dumps(row) + "\n" for row in kept)

@@ -62,7 +62,10 @@ def fill(
 
 def check_finite(chunk: Chunk) -> None:
     """Stop before a NaN or an infinity from the environment reaches a network."""
-    for name, column in {"next_obs": chunk.next_obs, "reward": chunk.reward}.items():
+    columns = {"next_obs": chunk.next_obs, "reward": chunk.reward, "obs": chunk.obs}
+    if chunk.after is not None:  # what opens an episode is no step's next_obs
+        columns["obs after the rollout"] = chunk.after[None]
+    for name, column in columns.items():
         if not column.is_floating_point():  # bytes of images
             continue
         bad = (~column.isfinite()).nonzero()  # (bad values, axes)
