@@ -3,9 +3,9 @@
 | space                                  | one observation                                        |
 |----------------------------------------|--------------------------------------------------------|
 | Box of three axes                      | an image (C, H, W), dtype kept; (H, W, C) is turned    |
-| any other Box                          | flattened, float32                                     |
+| any other Box                          | flattened, float32 (see `wide`)                        |
 | Discrete                               | one-hot                                                |
-| Dict, Tuple, MultiDiscrete and so on   | flattened as Gymnasium does, float32                   |
+| Dict, Tuple, MultiDiscrete and so on   | flattened as Gymnasium does, the same                  |
 | Graph, Sequence                        | refused                                                |
 
 No torch here.
@@ -24,13 +24,16 @@ Array = np.ndarray[Any, Any]
 Prepare = Callable[[Any], Array]
 
 
-def to_arrays(space: gym.Space[Any], key: str | None = None) -> tuple[tuple[int, ...], Prepare]:
+def to_arrays(
+    space: gym.Space[Any], key: str | None = None, wide: bool = False
+) -> tuple[tuple[int, ...], Prepare]:
     """The shape of one observation as an array, and a function that maps batches to arrays.
 
-    `key` chooses one entry of a Dict space; otherwise all of it is flattened.
+    `key` chooses one entry of a Dict space; otherwise all of it is flattened. With `wide`, numbers
+    that float32 might round are kept as float64: a bonus whitens them, an agent's network cannot.
     """
     if key is not None:
-        shape, prepare = to_arrays(_entry(space, key))
+        shape, prepare = to_arrays(_entry(space, key), wide=wide)
         return shape, lambda batch: prepare(batch[key])
     if isinstance(space, spaces.Box) and len(space.shape) == 3:
         first, second, third = space.shape
@@ -38,12 +41,14 @@ def to_arrays(space: gym.Space[Any], key: str | None = None) -> tuple[tuple[int,
             return (third, first, second), _channels_first
         return space.shape, np.asarray
     if isinstance(space, spaces.Box):
-        return (int(np.prod(space.shape)),), _flat
+        dtype = _float_for(space, wide)
+        return (int(np.prod(space.shape)),), lambda batch: _flat(batch, dtype)
     size = _size(space)
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (size,), lambda batch: np.eye(size, dtype=np.float32)[np.asarray(batch) - start]
-    return (size,), lambda batch: _flatten(space, batch)
+    dtype = _float_for(space, wide)
+    return (size,), lambda batch: _flatten(space, batch, dtype)
 
 
 def channels_last(shape: Sequence[int]) -> bool:
@@ -86,18 +91,26 @@ def _channels_first(batch: Any) -> Array:
     return np.ascontiguousarray(np.moveaxis(batch, -1, 1))
 
 
-def _flat(batch: Any) -> Array:
+def _float_for(space: gym.Space[Any], wide: bool) -> Any:
+    """float32, or float64 where that is wanted and float32 might round."""
+    flat: Any = spaces.flatten_space(space)
+    if wide and not np.can_cast(flat.dtype, np.float32):
+        return np.float64
+    return np.float32
+
+
+def _flat(batch: Any, dtype: Any) -> Array:
     """(B, ...) to (B, k)."""
     with np.errstate(over="ignore"):  # an infinity is refused where it would be learnt from
-        return np.reshape(batch, (len(batch), -1)).astype(np.float32)
+        return np.reshape(batch, (len(batch), -1)).astype(dtype)
 
 
-def _flatten(space: gym.Space[Any], batch: Any) -> Array:
+def _flatten(space: gym.Space[Any], batch: Any, dtype: Any) -> Array:
     """A batch of any space that Gymnasium can flatten, to (B, k)."""
     batched = gym.vector.utils.batch_space(space, _length(batch))
     rows = []
     for row in gym.vector.utils.iterate(batched, batch):
-        rows.append(np.asarray(spaces.flatten(space, row), np.float32))
+        rows.append(np.asarray(spaces.flatten(space, row), dtype))
     return np.stack(rows)
 
 

@@ -75,11 +75,11 @@ class Chunk:
 
     def to(self, device: torch.device) -> "Chunk":
         """The same on a device; columns that are there already are not copied."""
-        columns = {name: column.to(device) for name, column in self.columns().items()}
-        extras = {name: column.to(device) for name, column in self.extras.items()}
+        columns = {name: usable(x.to(device)) for name, x in self.columns().items()}
+        extras = {name: usable(x.to(device)) for name, x in self.extras.items()}
         after = None
         if self.after is not None:
-            after = self.after.to(device)
+            after = usable(self.after.to(device))
         return Chunk(**columns, extras=extras, after=after)
 
     def blanked(self) -> "Chunk":
@@ -117,6 +117,13 @@ def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Ten
         before[t] = torch.where(first[t], 0, age)
         age = torch.where(valid[t], before[t] + 1, 0)
     return before, age
+
+
+def usable(x: Tensor) -> Tensor:
+    """A copy of a tensor from inference mode, from which nothing learns; others as they are."""
+    if x.is_inference() and not torch.is_inference_mode_enabled():
+        return x.clone()
+    return x
 
 
 def moved(content: Any, device: torch.device | str) -> Any:

@@ -58,6 +58,15 @@ class InPlace(Counter):
         return self.array
 
 
+class Wide(Counter):
+    """The same in float64."""
+
+    observation_space = gym.spaces.Box(-100, 100, (3,), np.float64)
+
+    def see(self):
+        return super().see().astype(np.float64)
+
+
 gym.register("InPlace-v0", InPlace, disable_env_checker=True)
 gym.register("Picture-v0", Picture, disable_env_checker=True)
 gym.register("Counter-v0", Counter, order_enforce=False, disable_env_checker=True)

@@ -336,3 +336,39 @@ def test_options_that_cannot_be_are_refused_by_name(name):
     for value in BAD_OPTIONS[name]:
         with pytest.raises(UserError, match=name):
             BonusVectorEnv(counters(), **{name: value})
+
+
+def test_a_whole_rollout_under_no_grad_still_teaches_the_bonus():
+    env = BonusVectorEnv(counters(), "rnd+sm", config=SMALL, update_every=4)
+    with torch.no_grad():
+        drive(env, 9)
+    assert env.bonus.updates == 2
+
+
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+def test_after_a_refused_step_new_episodes_begin(mode):
+    """The environments have stepped, and nobody knows what the bonus would have remembered."""
+    env = BonusVectorEnv(counters(mode, kind=lambda: fakes.Counter(broken_at=3)), config=SMALL)
+    with pytest.raises(UserError, match="nan"):
+        drive(env, 9)
+    assert env.bonus.steps.first.all() and len(env.bonus.steps.rows) == 2
+    assert env.ended.tolist() == [False] * B
+
+
+def test_after_a_refused_step_the_wrapper_knows_which_episodes_ended():
+    kinds = [lambda: fakes.Counter(broken_at=5), fakes.Counter]
+    env = BonusVectorEnv(SyncVectorEnv(kinds, autoreset_mode=NEXT_STEP), config=SMALL)
+    with pytest.raises(UserError, match="nan"):
+        env.reset(seed=0)
+        for _ in range(5):  # the fifth step ends both episodes
+            env.step(np.zeros(2, int))
+    assert env.ended.all()
+    env.step(np.zeros(2, int))
+    assert not env.bonus.steps.rows[-1].valid.any()  # it only resets
+
+
+def test_the_bonus_sees_numbers_as_precisely_as_they_are():
+    for kind, dtype in ((fakes.Counter, torch.float32), (fakes.Wide, torch.float64)):
+        env = BonusVectorEnv(counters(kind=kind), config=SMALL)
+        drive(env, 2)
+        assert env.bonus.steps.rows[-1].next_obs.dtype == dtype

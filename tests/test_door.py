@@ -1,8 +1,10 @@
 """What does not fit is refused with a sentence, and a refused call leaves no trace."""
 
+import contextlib
 import copy
 import dataclasses
 
+import fakes
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -403,3 +405,51 @@ def test_none_pays_nothing_step_by_step_and_takes_no_memory():
     for method in ("none+sm", "none+expect"):
         with pytest.raises(UserError):
             make(method)
+
+
+MODES = {
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("method", ["rnd+sm", "icm+sm+trust+recognise"])
+def test_the_callers_torch_mode_ends_at_the_door(mode, method):
+    """Rollouts are often collected where nothing can learn, agents trained where all is rounded."""
+    plain, inside = make(method), make(method)
+    paid, report = play(plain)
+    with MODES[mode]():
+        paid_inside, report_inside = play(inside)
+    assert torch.equal(paid, paid_inside) and report == report_inside
+    assert equal(plain.state_dict(), inside.state_dict())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_so_it_does_at_the_replays(mode):
+    trained = []
+    for within in (contextlib.nullcontext, MODES[mode]):
+        bonus = ReplayTrainer("lwm+sm", (K,), B, SMALL, 0, DISCRETE)
+        rng = torch.Generator().manual_seed(0)
+        obs = torch.randn(5, B, K, generator=rng)
+        with within():
+            bonus.train_on(fakes.chunk_of(obs), torch.ones(B))
+            bonus.update_encoder(obs[0], obs[1])
+        trained.append(bonus.state_dict())
+    assert equal(*trained)
+
+
+def test_a_reward_may_be_changed_by_its_owner():
+    """The bonus keeps what it paid, to tell the mean."""
+    bonus = make("rnd")
+    for row in steps(6):
+        bonus.step(*row).fill_(7.0)
+    assert bonus.update()["intrinsic/reward_norm"] == 0
+
+
+def test_weights_that_the_optimiser_would_not_know_are_refused():
+    bonus, other = make(), make(seed=1)
+    with pytest.raises(UserError, match="without assign=True"):
+        bonus.load_state_dict(other.state_dict(), assign=True)
+    assert not equal(bonus.model.state_dict(), other.model.state_dict())

@@ -101,3 +101,26 @@ def test_an_unusual_number_of_channels_is_named():
         Bonus("rnd", (8, 10, 10), 2, BonusConfig(channels="all"))
     with pytest.raises(UserError, match="Unknown channels 'every'"):
         Bonus("rnd", (8, 10, 10), 2, BonusConfig(channels="every"))
+
+
+def test_adapters_keep_numbers_that_float32_would_round():
+    """Positions in metres of a map: 5 cm at 5,800 km."""
+    space = spaces.Box(-1e9, 1e9, (2,), np.float64)
+    batch = np.array([[5.8e6, 0.05], [5.8e6 + 0.05, 1.0]])
+    shape, wide = to_arrays(space, wide=True)
+    assert shape == (2,) and np.array_equal(wide(batch), batch)
+    assert to_arrays(space)[1](batch).dtype == np.float32  # for an agent's network
+    named = spaces.Dict({"a": space, "b": spaces.Discrete(2)})
+    both = to_arrays(named, wide=True)[1]({"a": batch, "b": np.array([0, 1])})
+    assert np.array_equal(both, np.concatenate([batch, np.eye(2)], 1))
+    assert np.array_equal(to_arrays(named, "a", wide=True)[1]({"a": batch}), batch)
+    for narrow in (spaces.Box(0, 1, (2,)), spaces.Box(0, 255, (2,), np.uint8)):
+        assert to_arrays(narrow, wide=True)[1](batch).dtype == np.float32
+
+
+def test_lwm_refuses_float_images_which_it_would_see_as_constant():
+    bonus = Bonus("lwm", (1, 36, 36), 2, action_space=spaces.Discrete(2))
+    images = torch.rand(1, 2, 1, 36, 36)
+    with pytest.raises(UserError, match="lwm takes images as bytes"):
+        bonus(chunk_of(images), bonus.start())
+    bonus(chunk_of((255 * images).byte()), bonus.start())

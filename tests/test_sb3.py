@@ -4,7 +4,7 @@ import copy
 import json
 import pickle
 
-import fakes  # noqa: F401 (registers Counter-v0)
+import fakes
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -393,3 +393,79 @@ def test_a_second_bonus_inside_is_refused():
     inner = SurpriseVecEnv(make_vec_env("CartPole-v1", 1), config=SMALL)
     with pytest.raises(UserError, match="wrap the environments once"):
         SurpriseVecEnv(VecFrameStack(inner, 2))
+
+
+class Goals(gym.Env):
+    """Reach a number; every episode has two steps."""
+
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Dict(
+        {
+            name: gym.spaces.Box(-9, 9, (1,), np.float32)
+            for name in ("observation", "achieved_goal", "desired_goal")
+        }
+    )
+
+    def see(self):
+        place = np.array([self.place], np.float32)
+        return {"observation": place, "achieved_goal": place, "desired_goal": np.ones(1, "f")}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.age = 0
+        return self.see(), {}
+
+    def step(self, action):
+        self.place += int(action)
+        self.age += 1
+        obs = self.see()
+        reward = self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {})
+        return obs, float(reward), False, self.age == 2, {}
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(achieved - desired).sum(-1)
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.0])
+def test_a_replay_that_computes_rewards_anew_is_refused(beta):
+    """It would lose the bonus of four samples in five."""
+    venv = DummyVecEnv([lambda: Goals()])
+    env = SurpriseVecEnv(venv, "rnd", beta=beta, config=SMALL, every=8)
+    options = {"learning_starts": 8, "train_freq": 4, "batch_size": 4}
+    model = sb3.DQN("MultiInputPolicy", env, replay_buffer_class=sb3.HerReplayBuffer, **options)
+    if beta:
+        with pytest.raises(UserError, match="HerReplayBuffer computes rewards anew"):
+            model.learn(24)
+    else:
+        model.learn(24)
+
+
+def test_after_a_refused_step_new_episodes_begin():
+    venv = DummyVecEnv([lambda: fakes.Counter(broken_at=3)] * 2)
+    env = SurpriseVecEnv(venv, "rnd+sm", config=SMALL)
+    env.reset()
+    with pytest.raises(UserError, match="nan"):
+        walk(env, 9)
+    assert env.bonus.steps.first.all() and len(env.bonus.steps.rows) == 2
+
+
+def test_a_vecnormalize_around_it_and_the_bonus_stop_learning_apart():
+    """As the documentation says: both have to be told."""
+    env = VecNormalize(
+        SurpriseVecEnv(DummyVecEnv([fakes.Counter] * 2), "rnd", beta=9.0, config=SMALL, every=4)
+    )
+    env.reset()
+    walk(env, 12)
+    env.training = env.venv.training = env.norm_reward = False
+    env.reset()
+    seen = len(env.venv.bonus.steps.rows)
+    _, reward, _, _ = env.step(np.zeros(2, int))
+    assert reward.tolist() == [1.0, 1.0] and len(env.venv.bonus.steps.rows) == seen
+
+
+def test_the_bonus_sees_numbers_as_precisely_as_they_are():
+    for kind, dtype in ((fakes.Counter, torch.float32), (fakes.Wide, torch.float64)):
+        env = SurpriseVecEnv(DummyVecEnv([kind] * 2), "rnd", config=SMALL)
+        env.reset()
+        walk(env, 6)  # over an episode's end
+        assert env.bonus.steps.rows[-1].next_obs.dtype == dtype

@@ -63,7 +63,7 @@ class BonusVectorEnv(VectorWrapper):
         self.update_every = update_every
         self.training = True
         self.since = 0  # vector steps since the last update
-        shape, self.prepare = to_arrays(envs.single_observation_space, key)
+        shape, self.prepare = to_arrays(envs.single_observation_space, key, wide=True)
         space = envs.single_action_space
         self.bonus = Bonus(method, shape, envs.num_envs, config, seed, space, device)
         self.metrics: dict[str, float] = {}
@@ -104,7 +104,12 @@ class BonusVectorEnv(VectorWrapper):
             valid = ~self.ended  # after an end, this step only reset
         done = (terminated | truncated) & valid
         if self.training:
-            r_int = self._pay(before, actions, self._successors(done, infos), done, valid)
+            try:
+                r_int = self._pay(before, actions, self._successors(done, infos), done, valid)
+            except UserError:
+                self.bonus.reset()  # the environments went on without it
+                self.ended = done
+                raise
             paid = self.ext * reward + self.beta * r_int
         else:
             self.bonus.reset()  # what follows are other episodes than those it has seen

@@ -93,9 +93,7 @@ class SurprisePPO(PPO):  # type: ignore[misc]  # rsl_rl has no types
         self, obs: Any, rewards: Tensor, dones: Tensor, extras: dict[str, Any]
     ) -> None:
         """Record one step, with the bonus in its reward."""
-        # Rollouts run in inference mode, whose tensors the update could not learn from.
-        with torch.inference_mode(False), torch.no_grad():
-            r_int = self._pay(obs, dones.view(-1), extras)
+        r_int = self._pay(obs, dones.view(-1), extras)
         self.intrinsic_rewards = self.beta * r_int.to(rewards.device, rewards.dtype)
         super().process_env_step(obs, self.ext * rewards + self.intrinsic_rewards, dones, extras)
 

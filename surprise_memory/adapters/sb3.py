@@ -36,8 +36,9 @@ Array = np.ndarray[Any, Any]
 class SurpriseVecEnv(VecEnvWrapper):
     """Rewards are ext * r + beta * r_int, and each step's info holds both as r_ext and r_int.
 
-    `metrics` is what the last update of the bonus returned. With `training` set to False, as in
-    VecNormalize, rewards are the task's alone and the bonus sees nothing: for evaluations.
+    `metrics` is what the last update of the bonus returned. With `training` set to False, rewards
+    are the task's alone and the bonus sees nothing: for evaluations. A VecNormalize around it has a
+    `training` of its own: set both, `env.training` and `env.venv.training`.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class SurpriseVecEnv(VecEnvWrapper):
         self.every = every
         self.training = True
         self.since = 0  # vector steps since the last update
-        shape, self.prepare = to_arrays(venv.observation_space, key)
+        shape, self.prepare = to_arrays(venv.observation_space, key, wide=True)
         self.bonus = Bonus(method, shape, venv.num_envs, config, seed, venv.action_space, device)
         self.metrics: dict[str, float] = {}
         self.model: Any = None  # whose logger hears of them
@@ -103,7 +104,11 @@ class SurpriseVecEnv(VecEnvWrapper):
             self.bonus.reset()  # what follows are other episodes than those it has seen
             return obs, reward, done, infos
         next_obs = self._successors(done, infos)
-        r_int = self.bonus.step(before, self.actions, next_obs, done).cpu().numpy()
+        try:
+            r_int = self.bonus.step(before, self.actions, next_obs, done).cpu().numpy()
+        except UserError:
+            self.bonus.reset()  # the environments went on without it
+            raise
         self.since += 1
         if self.since >= self.every:
             self.metrics = self.bonus.update()
@@ -129,6 +134,20 @@ class SurpriseVecEnv(VecEnvWrapper):
         finals = stack([infos[b]["terminal_observation"] for b in ended])
         next_obs[ended] = self.prepare(finals)
         return next_obs
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the environments, but for one that would lose the bonus."""
+        if method_name == "compute_reward" and self.training and self.beta:
+            raise UserError(
+                "HerReplayBuffer computes rewards anew, without the bonus: use another replay "
+                "buffer, or beta=0."
+            )
+        found: list[Any] = self.venv.env_method(
+            method_name, *method_args, indices=indices, **method_kwargs
+        )
+        return found
 
     def log_to(self, model: Any) -> None:
         """Record `metrics` with the logger of a model; it writes them with its own, as often."""

@@ -126,7 +126,7 @@ class BonusModel(nn.Module):
         u, inputs, after = self._surprises(chunk, pieces, carry)
         given = {name: prepare(stage, pieces) for name, stage in self.stage_items()}
         remembered = self._remembered(given, valid)
-        shown = torch.where(remembered[..., None], u, 0.0)  # a zero leaves no trace in M
+        shown = torch.where(remembered[..., None], u, 0.0)  # M has nothing to recall of a zero
         v, q, log, kept = self.memory(shown, first, valid, carry.memory)
         e = vector_norm(v, dim=-1) ** self.power
         steps = Steps(first, valid, remembered, u, v, e, self._e_if_remembered(shown))
@@ -198,6 +198,11 @@ class BonusModel(nn.Module):
 
     def see(self, obs: Tensor) -> Tensor:
         """Observations (K, *obs_shape) as the parts see them."""
+        if self.surprise.obs_norm == "bytes" and obs.is_floating_point():
+            raise UserError(
+                "lwm takes images as bytes, these are floats: pass uint8, such as "
+                "(255 * obs).astype(np.uint8) of values in [0, 1]."
+            )
         seen: Tensor = self.obs_norm(self.frame(obs))
         if self.persistence is None:
             return seen

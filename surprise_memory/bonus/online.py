@@ -14,6 +14,7 @@ from surprise_memory.bonus.limits import check_reward, check_shape
 from surprise_memory.bonus.rollout import Paid, RolloutTrainer
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.errors import UserError, require
+from surprise_memory.nn.devices import own_mode
 from surprise_memory.nn.reward_scale import RewardScaler
 from surprise_memory.types import Chunk, moved, rebuild
 
@@ -78,13 +79,14 @@ class Bonus(RolloutTrainer):
         Gymnasium's NEXT_STEP autoreset, pass `valid = ~done_of_the_step_before`. A step that is
         refused leaves no trace.
         """
-        row = self.door.read_step(obs, action, next_obs, done, valid, self.steps.first)
-        row = row.to(self.device)
-        raw, _, carry = self(row, self.steps.carry)
-        check_reward(raw)
-        self.steps.keep(row, carry)
-        reward = self.reward(raw[0])
-        return torch.where(self.scaler.settled.to(reward.device), reward, 0.0)
+        with own_mode(self.device):
+            row = self.door.read_step(obs, action, next_obs, done, valid, self.steps.first)
+            row = row.to(self.device)
+            raw, _, carry = self(row, self.steps.carry)
+            check_reward(raw)
+            reward = torch.where(self.scaler.settled.to(raw.device), self.reward(raw), 0.0)
+            self.steps.keep(dataclasses.replace(row, reward=reward), carry)
+            return reward[0].clone()  # the caller may change it
 
     def update(self) -> dict[str, float]:
         """Learn from all steps since the last update; call it once per rollout. Returns metrics."""
@@ -93,12 +95,11 @@ class Bonus(RolloutTrainer):
                 "Bonus.update() was called before any Bonus.step(): there is nothing to learn from."
             )
         warmup = bool(self.updates == 0)
-        paid = bool(self.scaler.settled)  # otherwise `step` has paid nothing
         chunk = self.steps.chunk()
-        _, report, carry = super().train_on(chunk, self.steps.initial_carry, warmup)
+        payment = self.pay(chunk, self.steps.initial_carry, warmup)
+        # The scale has moved since `step` paid these steps: what it paid is what is told.
+        report, carry = self.learn(payment._replace(reward=chunk.reward))
         self.steps.next_rollout(carry)
-        if not paid and "intrinsic/reward_norm" in report:
-            report["intrinsic/reward_norm"] = 0.0
         return report
 
     def train_on(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Paid:

@@ -5,6 +5,7 @@ from torch import Tensor
 from surprise_memory.bonus.limits import check_carry, check_weight
 from surprise_memory.bonus.trace import Carry
 from surprise_memory.bonus.trainer import Trainer
+from surprise_memory.nn.devices import own_mode
 from surprise_memory.nn.reward_scale import Standardiser
 from surprise_memory.types import Chunk
 
@@ -36,6 +37,12 @@ class ReplayTrainer(Trainer):
         Returns (reward (T, K), metrics). A warm-up leaves the reward's statistics alone: untrained
         surprises are far too large, and they forget slowly.
         """
+        with own_mode(self.device):
+            return self._train_on(chunk, weight, warmup)
+
+    def _train_on(
+        self, chunk: Chunk, weight: Tensor, warmup: bool
+    ) -> tuple[Tensor, dict[str, float]]:
         self.door.check(chunk, newest_frame=True)
         check_weight(weight, chunk.shape[1])
         chunk = chunk.to(self.device).blanked()
@@ -61,8 +68,9 @@ class ReplayTrainer(Trainer):
         if len(a) < 2:
             return {}
         model = self.model
-        a = model.see(a.to(self.device))
-        b = model.see(b.to(self.device))
-        loss = model.surprise.pair_loss(a, b, self.rng)
-        self.optimise({"pairs": loss})
+        with own_mode(self.device):
+            a = model.see(a.to(self.device))
+            b = model.see(b.to(self.device))
+            loss = model.surprise.pair_loss(a, b, self.rng)
+            self.optimise({"pairs": loss})
         return {"losses/pairs": loss.item()}

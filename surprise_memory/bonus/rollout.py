@@ -9,7 +9,7 @@ from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
-from surprise_memory.nn.devices import shuffled
+from surprise_memory.nn.devices import own_mode, shuffled
 from surprise_memory.nn.reward_scale import RewardScaler
 from surprise_memory.types import Chunk
 
@@ -56,12 +56,12 @@ class RolloutTrainer(Trainer):
 
     def pay(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Payment:
         """The first half of `train_on`, after which the reward is known."""
-        with ranks.together(self.synchronised):
+        with ranks.together(self.synchronised), own_mode(self.device):
             return self._pay(chunk, carry, warmup)
 
     def learn(self, payment: Payment) -> tuple[dict[str, float], Carry]:
         """The other half: metrics, and the carry after the rollout."""
-        with ranks.together(self.synchronised):
+        with ranks.together(self.synchronised), own_mode(self.device):
             return self._learn(payment)
 
     def _pay(self, chunk: Chunk, carry: Carry, warmup: bool) -> Payment:

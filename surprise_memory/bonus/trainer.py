@@ -126,12 +126,17 @@ class Trainer(nn.Module):
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
         """All of it or, if something does not fit, nothing."""
+        if assign:
+            raise UserError(
+                "A bonus owns its optimiser, which would go on with the weights of before: load "
+                "without assign=True."
+            )
         state_dict = with_persistence(state_dict, self)
         if strict:
             check_state(self, state_dict)
         before = copy.deepcopy(self.state_dict())
         try:
-            return super().load_state_dict(state_dict, strict, assign)
+            return super().load_state_dict(state_dict, strict)
         except OtherVersion:
             super().load_state_dict(before)
             raise

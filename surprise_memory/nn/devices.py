@@ -62,6 +62,17 @@ def built_on_host(seed: int) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+@contextmanager
+def own_mode(device: torch.device) -> Iterator[None]:
+    """Compute as a bonus does, whatever the caller's gradient mode and autocast are.
+
+    Rollouts are often collected under no_grad or in inference mode, where nothing could learn, and
+    agents trained under autocast, which would round what a bonus keeps in float32.
+    """
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+        yield  # where there are gradients, also for a caller who is under no_grad
+
+
 def shuffled(rows: Tensor, rng: torch.Generator) -> Tensor:
     """The rows (K, ...) in an order that is drawn on the host."""
     order = torch.randperm(len(rows), generator=rng, device=HOST)
