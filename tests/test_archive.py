@@ -172,3 +172,17 @@ def test_a_file_that_was_cut_or_is_from_elsewhere_is_refused(tmp_path):
     file.write_text(whole.split("\n", 1)[1])
     with pytest.raises(UserError, match="it is from elsewhere"):
         gather(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["done", "probes", "versions", "eval"])
+def test_what_a_record_may_lack_is_no_error(tmp_path, key):
+    run_at(tmp_path / "runs")
+    archive_runs(tmp_path / "runs", tmp_path / "kept")
+    file = tmp_path / "kept" / "generators" / FILE
+    head, line = file.read_text().splitlines()
+    record = json.loads(line)
+    del record[key]
+    file.write_text(f"{head}\n{json.dumps(record)}\n")
+    ((study,), _) = gather(tmp_path / "kept")
+    assert len(study.results) == 1
+    assert (study.results[0].score is None) == (key in ("done", "eval"))

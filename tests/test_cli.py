@@ -118,6 +118,7 @@ def refused(capsys, *words):
         ([TOY, "--method", "lwm", "--bonus.lwm.lr", "0"], "lwm.lr = 0"),
         (["Switches-v0"], "Discrete and one-dimensional Box"),
         ([], "Which environment?"),
+        (["--preset", "debug", "ToyKeyDoor-v0"], "It comes first"),
     ],
 )
 def test_bad_words_are_refused_before_anything_is_written(capsys, tmp_path, words, says):

@@ -309,3 +309,13 @@ def test_the_doctor_without_matplotlib_keeps_what_it_found(capsys, monkeypatch, 
     assert "There is no picture: matplotlib is not installed" in said.err
     assert "Is it alive?" in said.out and "Picture" not in said.out
     assert json.loads((tmp_path / "doctor.json").read_text())["env"] == TOY
+
+
+@pytest.mark.parametrize("name", ["x[/b]y", "a [bold] run"])
+def test_brackets_in_a_path_are_no_markup(tmp_path, capsys, name):
+    """Rich reads them as its own: it failed, or left them out."""
+    path = tmp_path / name
+    words = ["--preset", "debug", "--steps", "65", "--eval-episodes", "1", "--logger", "jsonl"]
+    assert main(["train", "ToyKeyDoor-v0", *words, "--run-dir", str(path)]) == 0
+    said = capsys.readouterr().out.replace("\n", "")
+    assert said.count(name) == 2  # at the start and at the end

@@ -153,11 +153,13 @@ def test_runs_of_other_settings_have_other_labels():
     ]
     assert [setting(r) for r in runs] == [
         "lwm+sm",
-        "lwm+sm, int_coef 0.03",
+        "lwm+sm, dqn.int_coef 0.03",
         "lwm+sm, agent ppo",
-        "lwm+sm, power 2",
+        "lwm+sm, bonus.power 2",
     ]
     assert setting(dataclasses.replace(run, seed=3, steps=5)) == "lwm+sm"  # seeds are averaged
+    lr = {"ppo": dataclasses.replace(run.ppo, lr=0.5)}, {"bonus": dataclasses.replace(read, lr=0.5)}
+    assert len({setting(dataclasses.replace(run, **change)) for change in lr}) == 2
 
 
 def test_a_bar_is_the_mean_over_the_runs_that_met_the_event():

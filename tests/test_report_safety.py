@@ -10,11 +10,13 @@ from surprise_memory.cli import main
 from surprise_memory.errors import UserError
 from surprise_memory.reproduce.grid import Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.report.figures import band, panels, style_of
+from surprise_memory.reproduce.report.figures import band, draw_band, panels, style_of
 from surprise_memory.reproduce.report.gather import Result, Study, gather, studies_of
 from surprise_memory.reproduce.report.notes import html_notes
 from surprise_memory.reproduce.report.page import about
+from surprise_memory.reproduce.report.render import Section, markdown
 from surprise_memory.reproduce.report.tables import tv_table
+from surprise_memory.tools.plots import plotting
 
 CELL = {
     "grid": "generators",
@@ -255,3 +257,22 @@ def test_a_curve_is_the_mean_of_the_runs_that_have_come_so_far():
     later = np.array([3.0, 4.0]), np.array([30.0, 30.0])  # its first value comes after the others
     x, centre, _ = band([finished, later])
     assert np.isnan(centre[(x > 2.0) & (x < 3.0)]).all() and set(centre[x >= 3.0]) == {30.0}
+
+
+def test_a_curve_is_thin_where_not_all_runs_go_on():
+    """There the mean is about other runs, and may jump."""
+    axis = plotting().figure().subplots()
+    whole = np.array([0.0, 2.0]), np.array([10.0, 10.0])
+    half = np.array([0.0, 1.0]), np.array([20.0, 20.0])
+    draw_band(axis, [whole, half], "rnd", {"color": "red"})
+    thick, thin = axis.lines
+    assert thick.get_xdata().max() <= 1 < thin.get_xdata().min()
+    assert thick.get_linewidth() > thin.get_linewidth()
+    assert thin.get_label().startswith("_")  # no second line in the legend
+    (filled,) = axis.collections
+    assert filled.get_paths()[0].vertices[:, 0].max() <= 1
+
+
+def test_names_with_spaces_are_pictures_in_markdown():
+    page = markdown([Section("t", "", pictures={"a b.png": b""})], "my report")
+    assert "![a b](my%20report/a%20b.png)" in page

@@ -88,6 +88,13 @@ def test_every_grid_is_a_list_of_different_runs(tmp_path, what, budget):
         assert {cell.seed for cell in found} == set(range(5))
 
 
+def test_grids_that_are_compared_give_a_task_the_same_steps():
+    noise, parts, ablation = (GRIDS[name] for name in ("noise", "noise-parts", "noise-ablation"))
+    assert noise.steps == parts.steps == ablation.steps
+    for env in noise.envs:
+        assert noise.env_steps.get(env) == parts.env_steps.get(env) == ablation.env_steps.get(env)
+
+
 def test_an_environment_may_have_steps_of_its_own_at_the_budget_reduced_alone(tmp_path):
     def steps(budget):
         return {cell.env: cell.run.steps for cell in cells("noise", budget, tmp_path, seeds=1)}

@@ -43,6 +43,11 @@ def parse_run(
     --help shows the options of a run alone: all of them are hundreds of lines.
     """
     env = argv[0] if argv and not argv[0].startswith("-") else peek(argv, "--env") or NOWHERE
+    if env == NOWHERE and not {*HELP, ALL} & set(argv):
+        raise UserError(
+            f"Which environment? It comes first: surprise-memory {command} ENV [options]. "
+            "`surprise-memory envs` lists them."
+        )
     named = peek(argv, "--preset")
     preset = choose(PRESETS, "default" if named is None else named, "preset")
     default = with_part_options(preset(env))
@@ -60,10 +65,6 @@ def parse_run(
         prog=f"surprise-memory {command} ENV",
         description=f"{about} {MORE}",
     )
-    if words.run.env == NOWHERE:
-        raise UserError(
-            f"Which environment? surprise-memory {command} ENV; `surprise-memory envs` lists them."
-        )
     build(words.run)[0].close()  # whatever does not fit is said before anything is written
     return words.run, words.more
 

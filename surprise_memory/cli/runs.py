@@ -13,7 +13,7 @@ from surprise_memory.training.config import RunConfig, from_dict, run_type, with
 from surprise_memory.training.loop import build, write_eval
 from surprise_memory.training.options import with_later
 from surprise_memory.training.presets import PRESETS
-from surprise_memory.training.progress import rich_console
+from surprise_memory.training.progress import literal, rich_console
 from surprise_memory.training.rundir import RunDir, flatten
 
 
@@ -24,7 +24,8 @@ def say_eval(path: Path) -> None:
     cut = ""
     if result.get("cut"):
         cut = f", {result['cut']} of them cut by --eval-steps"
-    rich_console().print(f"Return over {result['episodes']} episodes{cut}: {value}  ({path})")
+    where = literal(path)
+    rich_console().print(f"Return over {result['episodes']} episodes{cut}: {value}  ({where})")
 
 
 def load(path: Path, trust: bool = False, named: str = "") -> tuple[RunConfig, RunDir]:
@@ -64,7 +65,7 @@ def setting(run: RunConfig) -> str:
     for name, value in flatten(dataclasses.asdict(run)).items():
         learning = name.startswith(("agent", "ppo.", "dqn.", "bonus."))
         if learning and usual[name] != value:
-            words.append(f"{name.split('.')[-1]} {value}")
+            words.append(f"{name} {value}")  # whole: the agent and the bonus both have an lr
     return ", ".join(words)
 
 

@@ -18,7 +18,7 @@ from surprise_memory.training.loggers import Loggers, find_loggers
 from surprise_memory.training.loop import train
 from surprise_memory.training.plan import check_plan, describe_plan
 from surprise_memory.training.processes import check_processes, joined
-from surprise_memory.training.progress import Progress, rich_console, status
+from surprise_memory.training.progress import Progress, literal, rich_console, status
 from surprise_memory.training.rundir import NoRunDir, RunDir, flatten
 
 MANY = (
@@ -83,7 +83,8 @@ def train_here(argv: list[str]) -> None:
     out = RunDir(path)
     out.open(dataclasses.asdict(run), place.resume)
     console = rich_console()
-    console.print(f"[bold]{run.env}[/] · {run.method} · {run.steps:,} steps · {out.path}")
+    where = literal(out.path)
+    console.print(f"[bold]{literal(run.env)}[/] · {run.method} · {run.steps:,} steps · {where}")
     console.print(f"Plan: {describe_plan(run)}")
     if place.resume and not out.checkpoint.exists():
         console.print("There is no checkpoint yet: the run begins again.")
@@ -138,7 +139,7 @@ def doctor_command(argv: list[str]) -> None:
     except UserError as error:  # without the extra `report`; the numbers are there
         print(f"There is no picture: {error}", file=sys.stderr)
         return
-    console.print(f"Picture: {picture}")
+    console.print(f"Picture: {literal(picture)}")
 
 
 def refuse_unused(argv: list[str]) -> None:

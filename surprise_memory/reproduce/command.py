@@ -19,7 +19,7 @@ from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
 from surprise_memory.training.plan import check_plan, describe_plan, learning_steps
 from surprise_memory.training.processes import learn_at_once
-from surprise_memory.training.progress import rich_console
+from surprise_memory.training.progress import literal, rich_console
 
 
 class Machine(NamedTuple):
@@ -114,7 +114,7 @@ def print_plan(
         for cell in todo:
             mark = "    " if cell in unfinished else "done"
             steps = f"{cell.run.steps:,} steps"
-            console.print(f"  {mark} {cell.name} · {cell.run.preset} · {steps}")
+            console.print(f"  {mark} {literal(cell.name)} · {cell.run.preset} · {steps}")
     for line in learning_lines(todo):
         console.print(line)
     if not unfinished:

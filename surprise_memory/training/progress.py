@@ -14,6 +14,12 @@ PATIENCE = 50  # rollouts in a row that give cause for a warning
 SILENCE = 15  # seconds between two plain lines
 
 
+def literal(text: object) -> str:
+    """Text that Rich prints as it is: a path may have square brackets, which are its markup."""
+    escaped: str = need("rich.markup", extra="cli").escape(str(text))
+    return escaped
+
+
 def rich_console() -> Any:
     """Rich's console, or how to get it."""
     return need("rich.console", extra="cli").Console()

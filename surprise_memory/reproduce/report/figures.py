@@ -163,13 +163,16 @@ def curves_of(runs: list[Result], metric: str) -> list[Curve]:
 
 
 def draw_band(axis: Any, curves: list[Curve], label: str, style: dict[str, Any]) -> None:
-    """Mean and one std over the runs."""
+    """Mean and one std over the runs; a thin line from where the first of them has ended."""
     if not curves:
         return
     x, centre, std = band(curves)
-    axis.plot(x, centre, lw=1.6, label=label, **style)
+    shared = x <= min(steps[-1] for steps, _ in curves)
+    axis.plot(x[shared], centre[shared], lw=1.6, label=label, **style)
+    axis.plot(x[~shared], centre[~shared], lw=0.6, **style)
     if len(curves) > 1:
-        axis.fill_between(x, centre - std, centre + std, color=style["color"], alpha=0.15, lw=0)
+        low, high = centre - std, centre + std
+        axis.fill_between(x, low, high, where=shared, color=style["color"], alpha=0.15, lw=0)
 
 
 def band(curves: list[Curve]) -> tuple[Array, Array, Array]:

@@ -210,9 +210,10 @@ def result_of(record: Record, path: Path) -> Result:
     if speed:
         seconds = reached / speed
     score = None
-    if record["done"] and "eval" in record:
+    if record.get("done") and "eval" in record:
         score = read_score(record["eval"], path / "eval.json")
-    probes = {name: x for name, x in record["probes"].items() if name in about["probes"]}
+    made = record.get("probes", {})
+    probes = {name: x for name, x in made.items() if name in about["probes"]}
     return Result(
         grid=about["grid"],
         entry=about["entry"],

@@ -3,6 +3,7 @@
 import base64
 from dataclasses import dataclass, field
 from html import escape
+from urllib.parse import quote
 
 from surprise_memory.reproduce.report.notes import html_notes
 from surprise_memory.reproduce.report.table import MISSING, Table
@@ -101,7 +102,7 @@ def markdown(sections: list[Section], folder: str) -> str:
         for table in section.tables:
             parts += [f"### {text(table.title)}", markdown_table(table)]
         for name in section.pictures:
-            parts.append(f"![{name.removesuffix('.png')}]({folder}/{name})")
+            parts.append(f"![{name.removesuffix('.png')}]({quote(f'{folder}/{name}')})")
         parts.append(section.notes)
         heading = "##"
     return "\n\n".join(filter(None, parts)) + "\n"

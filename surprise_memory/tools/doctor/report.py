@@ -5,6 +5,7 @@ from typing import Any
 
 from surprise_memory.errors import need
 from surprise_memory.tools.doctor.diagnosis import Diagnosis, Estimate, get, titles
+from surprise_memory.training.progress import literal
 
 PERCENT = ("zeros", "energy_left", "top1", "top8", "top32", "noise_pay")
 SECTIONS = {  # heading -> measure -> its label
@@ -102,7 +103,6 @@ def lines(diagnosis: Diagnosis) -> list[Line]:
 def print_diagnosis(diagnosis: Diagnosis, console: Any) -> None:
     """The table, norm and novelty side by side, and the verdict below it."""
     rich_table = need("rich.table", extra="cli")
-    escape = need("rich.markup", extra="cli").escape
     names = titles(diagnosis)
     table = rich_table.Table(
         title=f"{diagnosis.method} on {diagnosis.env}, preset {diagnosis.preset}",
@@ -115,13 +115,13 @@ def print_diagnosis(diagnosis: Diagnosis, console: Any) -> None:
         table.add_column(f"{name}\n{column}", justify="right", no_wrap=True)
     for label, cells in lines(diagnosis):
         if cells:
-            table.add_row("  " + escape(label), *row_texts(cells, list(names)))
+            table.add_row("  " + literal(label), *row_texts(cells, list(names)))
         else:
             table.add_section()
-            table.add_row(f"[bold]{escape(label)}[/]", *[""] * len(names))
+            table.add_row(f"[bold]{literal(label)}[/]", *[""] * len(names))
     console.print(table)
     for sentence in diagnosis.verdict:
-        console.print(f"• {escape(sentence)}")
+        console.print(f"• {literal(sentence)}")
 
 
 def row_texts(cells: dict[str, str], columns: list[str]) -> list[str]:
