@@ -92,7 +92,7 @@ def draw_episode(axis: Any, norm: Array, novelty: Array) -> Array:
     axis.plot(mnir(novelty), color=NOVELTY, lw=1.8, label="surprise novelty")
     shown = peaks(mnir(novelty), FRAMES)
     axis.plot(shown, mnir(novelty)[shown], "o", color=NOVELTY, ms=5)
-    title = "one episode: mean-normalised intrinsic reward (MNIR)"
+    title = "one episode: surprise norm and novelty, standardised over it (MNIR)"
     axis.set(title=title, xlabel="step", ylabel="std")
     axis.legend(frameon=False, loc="upper right", ncols=2)
     return shown
