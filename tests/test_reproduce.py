@@ -934,7 +934,7 @@ def test_on_ray_a_dead_machine_costs_nothing_and_the_tables_are_the_same(tmp_pat
     monkeypatch.setitem(GRIDS, "tiny", TINY)
     longer = {"local": [], "ray": []}
     for engine, todo in longer.items():
-        for cell in cells("tiny", "smoke", tmp_path / engine, seeds=3):
+        for cell in cells("tiny", "smoke", tmp_path / engine, seeds=2):
             run = dataclasses.replace(cell.run, steps=3_072, save_minutes=0.0)
             todo.append(dataclasses.replace(cell, run=run))
     args = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}

@@ -96,3 +96,12 @@ def with_and_without(*names: str) -> tuple[Entry, ...]:
     for name in names:
         entries += [Entry(name), Entry(f"{name}+sm")]
     return tuple(entries)
+
+
+def memory_sizes(generator: str) -> tuple[Entry, ...]:
+    """Slots and their width, N-d in the paper."""
+    entries = []
+    for slots, width in ((32, 4), (128, 16), (1024, 64)):
+        options = (("bonus.memory.slots", slots), ("bonus.memory.width", width))
+        entries.append(Entry(f"{generator}+sm", options, f"{generator}+sm {slots}-{width}"))
+    return tuple(entries)

@@ -1,6 +1,6 @@
 """The paper's tables and figures as grids."""
 
-from surprise_memory.reproduce.grid import TASKS, Entry, Grid, methods
+from surprise_memory.reproduce.grid import TASKS, Entry, Grid, memory_sizes, methods
 from surprise_memory.reproduce.noise_grids import (
     DEFAULT,
     GATED,
@@ -21,15 +21,6 @@ from surprise_memory.reproduce.published import (
 
 TV_MAZE = "NoisyTV/MiniWorld-MazeS3Fast-v0"
 _GAMES = {game: game.removesuffix("Revenge") for game in GAMES}
-
-
-def memory_sizes() -> tuple[Entry, ...]:
-    """Slots and their width, N-d in the paper."""
-    entries = []
-    for slots, width in ((32, 4), (128, 16), (1024, 64)):
-        options = (("bonus.memory.slots", slots), ("bonus.memory.width", width))
-        entries.append(Entry("rnd+sm", options, f"rnd+sm {slots}-{width}"))
-    return tuple(entries)
 
 
 def published_atari() -> dict[tuple[str, str], Score]:
@@ -106,7 +97,7 @@ PAPER: dict[str, Grid] = {
     "ablation-size": Grid(
         "Slots and their width, N-d: Dynamic-Obstacles",
         (OBSTACLES,),
-        memory_sizes(),
+        memory_sizes("rnd"),
         steps=(2_000_000, 10_000_000),
         scale=100,
         solved=0.9,

@@ -1,6 +1,13 @@
 """Questions of our own: other generators, settings of PPO, reads of M, recurrent agents, W."""
 
-from surprise_memory.reproduce.grid import TASKS, Entry, Grid, methods, with_and_without
+from surprise_memory.reproduce.grid import (
+    TASKS,
+    Entry,
+    Grid,
+    memory_sizes,
+    methods,
+    with_and_without,
+)
 from surprise_memory.reproduce.noise_grids import (
     DEFAULT,
     EXPECT,
@@ -108,6 +115,18 @@ STUDIES: dict[str, Grid] = {
         preset="default",
         scale=100,
         solved=0.5,
+    ),
+    "ablation-ae": Grid(
+        "The memory's halves and sizes where it works among the balls: the autoencoder on "
+        "Dynamic-Obstacles",
+        (OBSTACLES,),
+        (*methods("ae", "ae+sm", "ae+m", "ae+w", "ae+counts"), *memory_sizes("ae")),
+        steps=(2_000_000, 10_000_000),
+        options=PAPERS_STREAM,
+        preset="default",
+        scale=100,
+        short=TASKS,
+        solved=0.9,
     ),
     "ablation-ppo": Grid(
         "What plain PPO needs beyond the paper's settings: Dynamic-Obstacles",
