@@ -379,7 +379,7 @@ def test_the_rsl_rl_adapter(monkeypatch):
         module = torch.get_device_module("far")
         monkeypatch.setattr(module, name, lambda answer=answer: answer, raising=False)
     # In inference mode, operations come to the far device before they are taken apart.
-    monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
+    monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))
     rewards = []
     for device in ("cpu", "far"):
         runner = make(Walk(), {"method": "rnd+sm"}, device=device)

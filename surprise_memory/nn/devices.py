@@ -6,7 +6,8 @@ files. Everything between stays where its inputs are.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,7 +70,10 @@ def own_mode(device: torch.device) -> Iterator[None]:
     Rollouts are often collected under no_grad or in inference mode, where nothing could learn, and
     agents trained under autocast, which would round what a bonus keeps in float32.
     """
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+    full: Any = nullcontext()
+    if torch.is_autocast_enabled(device.type):  # some devices have none to turn off
+        full = torch.autocast(device.type, enabled=False)
+    with torch.inference_mode(False), full:
         yield  # where there are gradients, also for a caller who is under no_grad
 
 
