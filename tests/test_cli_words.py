@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import fakes
@@ -16,7 +15,6 @@ from surprise_memory.cli import main
 from surprise_memory.cli.main import COMMANDS, about, function_of
 from surprise_memory.envs import TOY
 from surprise_memory.errors import UserError, need
-from surprise_memory.training.loggers import Loggers, find_loggers
 from surprise_memory.training.rundir import RunDir
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -103,18 +101,6 @@ def scalars(path, name):
     events = reader.EventAccumulator(str(path))
     events.Reload()
     return [(point.step, point.value) for point in events.Scalars(name)]
-
-
-def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path):
-    for steps in ((10, 20, 30, 40), (30, 40, 50)):  # killed, and resumed from step 20
-        # TensorBoard reads files in the order of their names, which have the second, then a number
-        # that counts a process's files. The tenth would come before the ninth of the same second.
-        time.sleep(1)
-        kinds = find_loggers("tensorboard")
-        with Loggers(kinds, tmp_path, {}, last_step=steps[0] + 30) as loggers:
-            for step in steps:
-                loggers.log({"step": step, "charts/SPS": 1})
-    assert [step for step, _ in scalars(tmp_path, "charts/SPS")] == [10, 20, 30, 40, 50]
 
 
 def test_tensorboard_has_the_evaluation(runs):

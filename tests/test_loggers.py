@@ -4,6 +4,7 @@ import inspect
 import json
 import random
 import sys
+import time
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -141,10 +142,19 @@ def in_tensorboard(path, name):
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
+def in_another_second():
+    """TensorBoard reads files by name, which has the second, then a process's own count of files.
+
+    The tenth of a second would come before its ninth.
+    """
+    time.sleep(1)
+
+
 def test_tensorboard_keeps_every_row_when_a_run_is_resumed_to_be_evaluated(tmp_path):
     with Loggers(find_loggers("tensorboard"), tmp_path, {}, 0) as loggers:
         for step in (100, 200, 300):
             loggers.log({"step": step, "a": step / 4}, 0)
+    in_another_second()
     with Loggers(find_loggers("tensorboard"), tmp_path, {}, 300) as loggers:
         loggers.log_score(0.5, 300)
     assert in_tensorboard(tmp_path, "a") == [(100, 25), (200, 50), (300, 75)]
@@ -156,6 +166,7 @@ def test_tensorboard_forgets_what_came_after_the_checkpoint(tmp_path):
     with Loggers(find_loggers("tensorboard"), tmp_path, {}, 0) as loggers:
         for step in (100, 200, 300):
             loggers.log({"step": step, "a": 1.0}, 0)
+    in_another_second()
     with Loggers(find_loggers("tensorboard"), tmp_path, {}, 300) as loggers:
         loggers.log({"step": 400, "a": 2.0}, 100)
     assert in_tensorboard(tmp_path, "a") == [(100, 1), (400, 2)]
