@@ -297,7 +297,7 @@ def test_the_doctor_without_matplotlib_keeps_what_it_found(capsys, monkeypatch, 
     assert json.loads((tmp_path / "doctor.json").read_text())["env"] == TOY
 
 
-@pytest.mark.parametrize("name", ["x[/b]y", "a [bold] run"])
+@pytest.mark.parametrize("name", ["x[/b]y", "a[bold]run"])
 def test_brackets_in_a_path_are_no_markup(tmp_path, capsys, name):
     """Rich reads them as its own: it failed, or left them out."""
     path = tmp_path / name

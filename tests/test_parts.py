@@ -131,7 +131,7 @@ def test_a_stage_from_outside_trains_resumes_and_evaluates_by_its_option(half, t
         assert row["intrinsic/left"] == pytest.approx(0.25 * row["intrinsic/novelty"])
     run, _ = load(tmp_path / "half")
     assert isinstance(run, RunConfig) and run.bonus.half == HalfConfig(0.25)
-    assert setting(run) == "rnd+half, debug, factor 0.25"
+    assert setting(run) == "rnd+half, debug, bonus.half.factor 0.25"
     again = [*words, "--method", "rnd+half", "--run-dir", str(tmp_path / "half"), "--resume"]
     capsys.readouterr()
     assert main(again) == 2
