@@ -103,8 +103,8 @@ class SurpriseVecEnv(VecEnvWrapper):
         if not self.training:
             self.bonus.reset()  # what follows are other episodes than those it has seen
             return obs, reward, done, infos
-        next_obs = self._successors(done, infos)
         try:
+            next_obs = self._successors(done, infos)
             r_int = self.bonus.step(before, self.actions, next_obs, done).cpu().numpy()
         except UserError:
             self.bonus.reset()  # the environments went on without it
