@@ -107,15 +107,20 @@ def zero_where(mask: Tensor, x: Tensor) -> Tensor:
     return x.masked_fill(mask, 0)
 
 
-def episode_ages(first: Tensor, valid: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
+def episode_ages(
+    first: Tensor, valid: Tensor, age: Tensor, counted: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """How many steps of its episode came before each step: (T, B) int64.
 
     The second result (B,) is the same for the step after the last. `age` (B,) is that of the first.
+    With `counted` (T, B) bool only those steps count.
     """
+    if counted is None:
+        counted = valid
     before = torch.empty(first.shape, dtype=torch.int64, device=first.device)
     for t in range(len(first)):
         before[t] = torch.where(first[t], 0, age)
-        age = torch.where(valid[t], before[t] + 1, 0)
+        age = torch.where(valid[t], before[t] + counted[t], 0)
     return before, age
 
 

@@ -75,10 +75,27 @@ def test_a_lasting_memory_keeps_its_slots_over_an_end():
     k = (u @ memory.Q).detach()
     for b in range(B):
         for t in range(6):
-            assert torch.equal(content(log, t, b), k[max(0, t - 3) : t, b])
-    assert carry.age.tolist() == [6, 6]
+            before = [i for i in range(t) if valid[i, b]]  # row 3 of environment 0 never happened
+            assert torch.equal(content(log, t, b), k[before[-3:], b])
+    assert carry.age.tolist() == [5, 6]
     assert surprise_memory(lasting=True).m.lasting
     assert not surprise_memory().m.lasting
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_zeros_push_nothing_out(every):
+    """What a stage withholds is a zero: M holds after it what it held before."""
+    memory, u = episodic(N=3), torch.randn(30, B, n)
+    memory.write_every = every
+    u[6:26, 0] = 0
+    _, log, carry = memory(u, flags(30), ~flags(30), memory.start(B))
+    for t in range(7, 27):
+        assert torch.equal(content(log, t, 0), content(log, 6, 0))
+    assert len(content(log, 6, 0)) == min(3, 6 // every)
+    shown = torch.cat([u[:6], u[26:]])
+    _, _, same = memory(shown, flags(10), ~flags(10), memory.start(B))
+    assert torch.equal(carry.log[:, 0], same.log[:, 0])
+    assert carry.age.tolist() == [10, 30]
 
 
 @pytest.mark.parametrize("read", READS)

@@ -1,12 +1,13 @@
 """The episodic memory M: a queue of this episode's surprises, read by attention (section 2.3).
 
 M(j) holds the key u_{t-j} Q. Nothing is copied per step. Keys go into an append-only log, and the
-memory of step t is the window of the last N rows of that log, cut where the episode began. Row
-N + t of a log `(N + T, B, d)` is step t's key, so M at (t, b) is `log[t : t + N, b]`, newest last.
-Its last `filled[t, b]` rows belong to this episode.
+memory of step t is the window of the last N rows of that log, cut where the episode began. If w
+keys were written before step t, M at (t, b) is `log[w : w + N, b]` of a log `(N + T, B, d)`, newest
+last. Its last `filled[t, b]` rows belong to this episode.
 
-With `write_every` = e only every e-th key of an episode is written (appendix B), so N slots span
-N e steps. The log then holds written keys alone, and `written[t, b]` is where the window begins.
+Most steps write one key. A surprise of zero leaves nothing to remember and takes no slot: steps
+that a stage withholds come as zeros, and they cannot push out what the episode has seen. With
+`write_every` = e, every e-th surprise of an episode is written (appendix B): N slots span N e.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Keys:
     """What M remembers between calls: each environment's last N keys and its episode's age."""
 
     log: Tensor  # (N, B, d)
-    age: Tensor  # (B,) int64, steps since the episode began
+    age: Tensor  # (B,) int64, surprises since the episode began
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class KeyLog:
 
     log: Tensor  # (N + T, B, d)
     filled: Tensor  # (T, B) int64, slots in use, at most N
-    # (T, B) int64, keys of this rollout that were written before each step; None: one a step.
-    written: Tensor | None = None
+    written: Tensor  # (T, B) int64, keys of this rollout that were written before each step
 
     def windows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The memories of some steps `rows` (K,), which index the flattened (T*B).
@@ -51,9 +51,8 @@ class KeyLog:
         N = length - T
         # One window starts at every row. They overlap, and nothing is copied.
         windows = log.as_strided((B * length - N + 1, N * d), (d, 1))
-        t = rows // B
         b = rows % B
-        start = t if self.written is None else self.written.flatten()[rows]
+        start = self.written.flatten()[rows]
         M = windows.index_select(0, b * length + start).unflatten(1, (N, d))
         filled = self.filled.flatten()[rows][:, None]
         used = torch.arange(N, device=rows.device) >= N - filled
@@ -170,17 +169,12 @@ class EpisodicMemory(nn.Module):
         """Go through a chunk: read, then append, step by step. u (T, B, n) gives u^e (T, B, n)."""
         T, B = u.shape[:2]
         k = u @ self.Q
+        surprised = valid & (u != 0).any(-1)
         if self.lasting:
             first = torch.zeros_like(first)
-            valid = torch.ones_like(valid)  # a row that never happened leaves a slot with zeros
-        age, next_age = episode_ages(first, valid, carry.age)
-        if self.write_every == 1:
-            log = torch.cat([carry.log.transpose(0, 1), k.transpose(0, 1)], 1)  # env by env
-            log = log.transpose(0, 1)  # (N + T, B, d)
-            keys = KeyLog(log, filled=age.clamp(max=self.slots))
-            kept = log[T:]
-        else:
-            keys, kept = self._write_some(k, carry.log, age, valid)
+            valid = torch.ones_like(valid)
+        age, next_age = episode_ages(first, valid, carry.age, counted=surprised)
+        keys, kept = self._write(k, carry.log, age, surprised)
         queries = k.flatten(0, 1)
 
         def recalled(rows: Tensor) -> Tensor:
@@ -191,24 +185,22 @@ class EpisodicMemory(nn.Module):
         u_e = torch.cat(each(recalled, blocks)).unflatten(0, (T, B))
         return u_e, keys, Keys(kept, next_age)
 
-    def _write_some(
-        self, k: Tensor, old: Tensor, age: Tensor, valid: Tensor
+    def _write(
+        self, k: Tensor, old: Tensor, age: Tensor, surprised: Tensor
     ) -> tuple[KeyLog, Tensor]:
-        """Write the keys of an episode's steps 0, e, 2e, ... alone, e = `write_every`.
+        """Write the keys of an episode's surprises 0, e, 2e, ... alone, e = `write_every`.
 
-        k (T, B, d), old (N, B, d), age and valid (T, B). Returns the log, whose rows behind the
-        last written one are empty, and each environment's last N keys.
+        k (T, B, d), old (N, B, d), age and surprised (T, B). Returns the log, whose rows behind the
+        last written one are never read, and each environment's last N keys.
         """
         e = self.write_every
-        T, B, d = k.shape
-        N = len(old)
-        writes = valid & (age % e == 0)
+        N, B, d = old.shape
+        writes = surprised & (age % e == 0)
         total = writes.cumsum(0)
-        written = total - writes.long()
-        log = torch.cat([old.transpose(0, 1), k.new_zeros(B, T, d)], 1)  # env by env
-        t, b = writes.nonzero(as_tuple=True)
-        log[b, N + written[t, b]] = k[t, b]
+        written_first = writes.logical_not().byte().argsort(dim=0, stable=True)
+        new = k.gather(0, written_first[..., None].expand_as(k))
+        log = torch.cat([old.transpose(0, 1), new.transpose(0, 1)], 1)  # env by env
         last = total[-1][:, None] + torch.arange(N, device=k.device)  # (B, N) rows
-        kept = log[torch.arange(B, device=k.device)[:, None], last].transpose(0, 1)
+        kept = log.gather(1, last[..., None].expand(B, N, d)).transpose(0, 1)
         filled = ((age + e - 1) // e).clamp(max=self.slots)
-        return KeyLog(log.transpose(0, 1), filled, written), kept
+        return KeyLog(log.transpose(0, 1), filled, total - writes.long()), kept

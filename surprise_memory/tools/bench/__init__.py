@@ -56,7 +56,7 @@ def bench_all(
         bonus = dataclasses.replace(run.bonus, memory=memory)
         runs[f"rnd+sm {slots}-{width}"] = dataclasses.replace(run, method="rnd+sm", bonus=bonus)
     timings, logs, clock = measure(runs, rollouts, on_progress)
-    held = {name: log.log.nbytes + log.filled.nbytes for name, log in logs.items()}
+    held = {name: memory_bytes(log)["key_log_bytes"] for name, log in logs.items()}
     found = {"methods": relative(run, timings), "key_log_bytes": held}
     return settings(run, rollouts, clock) | found
 

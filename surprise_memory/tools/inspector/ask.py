@@ -20,9 +20,9 @@ class Recall:
 
     read: str
     sums_to_one: bool  # whether the weights are shares
-    weights: list[list[float]]  # of the steps that M held, oldest first
-    oldest: list[int]  # the step that the first weight belongs to
-    every: int  # steps from there to that of the next weight
+    steps: list[int]  # those that M ever held
+    weights: list[list[float]]  # of the steps that M held then, oldest first
+    oldest: list[int]  # where in `steps` the one stands that the first weight belongs to
     norm: list[float]  # |u^e|, the size of what came back
 
 
@@ -86,15 +86,15 @@ def recall_of(bonus: Trainer, trace: Trace) -> Recall | None:
     weights = []
     for row, number in zip(w, filled, strict=True):
         weights.append(row[len(row) - number :].tolist())
-    every = memory.m.write_every
-    written = [-(-t // every) for t in range(steps)]  # before each step: 0, every, 2 every, ...
+    written = trace.log.written[:, 0].tolist()
+    held = [t for t in range(steps - 1) if written[t + 1] > written[t]]
     u_e = trace.q[:, 0, : memory.m.out]
     return Recall(
         read=read,
         sums_to_one=read in SUM_TO_ONE,
+        steps=held,
         weights=weights,
-        oldest=[every * (all - kept) for all, kept in zip(written, filled, strict=True)],
-        every=every,
+        oldest=[before - kept for before, kept in zip(written, filled, strict=True)],
         norm=vector_norm(u_e, dim=1).tolist(),
     )
 

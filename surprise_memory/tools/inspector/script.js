@@ -170,7 +170,7 @@ function recallCard(card, run) {
   scrub(strip);
   updates.push((t) => {
     const weights = recall.weights[t];
-    const found = weights.map((w, i) => ({ step: recall.oldest[t] + i * recall.every, weight: w / 1000 }));
+    const found = weights.map((w, i) => ({ step: recall.steps[recall.oldest[t] + i], weight: w / 1000 }));
     bars.innerHTML = weightBars(found);
     const sizes = (a, b) => Math.abs(b.weight) - Math.abs(a.weight);
     const top = found.slice().sort(sizes).slice(0, TOP);
