@@ -20,7 +20,8 @@ nothing to be compared with but each other.
 
 What is not recognised is not remembered, either. Otherwise M would recall noise when it is asked
 about the next real sight, W could not rebuild that, and the sight would be novel again: an agent
-would turn the TV on to make the world around it new.
+would turn the TV on to make the world around it new. Nor does it take a slot of M, or as many such
+steps as M has slots would make M forget the episode.
 
 Not resisted: noise that repeats itself (a TV with a few channels, or one that replays real frames)
 is recognised. It is the memory's business to find a repeat less novel.
