@@ -108,7 +108,11 @@ PAPER: dict[str, Grid] = {
     "no-task-reward": Grid(
         "MiniWorld without task reward: the return that exploring brings",
         ("MiniWorld-PickupObjects-v0", "MiniWorld-FourRooms-v0"),
-        (Entry("none", (("agent", "random"),), "random"), *methods("rnd", "rnd+sm")),
+        (
+            Entry("none", (("agent", "random"),), "random"),
+            *methods("rnd", "rnd+sm"),
+            DEFAULT,
+        ),
         steps=(200_000, 100_000_000),
         rules=(("ppo.ext_coef", 0.0),),
         cumulative=True,

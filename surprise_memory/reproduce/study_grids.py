@@ -160,8 +160,8 @@ STUDIES: dict[str, Grid] = {
         solved=0.9,
     ),
     "atari-cpu": Grid(
-        "Atari on two cores: a game on which learning shows early",
-        ("Breakout",),
+        "Atari on two cores: a game on which learning shows early, and one that needs exploring",
+        ("Breakout", "MontezumaRevenge"),
         (Entry("none"), DEFAULT),
         steps=(300_000, 2_000_000),
         seeds=(1, 3),
