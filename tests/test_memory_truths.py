@@ -348,3 +348,28 @@ def test_an_unknown_memory_is_refused_with_the_nearest():
 def test_slots_wider_than_the_surprise_keep_all_of_it():
     keys = SurpriseMemory(n, MemoryConfig(slots=4, width=n + 3)).m.Q
     assert torch.allclose(keys @ keys.T, torch.eye(n), atol=1e-6)
+
+
+# --- what is logged -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["none", "m", "w", "sm"])
+def test_logged_energies_are_those_of_the_steps_that_happened(name):
+    T = 6
+    memory = surprise_memory(name)
+    happened = ~flags(T, (1, 0), (4, 1))
+    u = torch.randn(T, B, n)
+    v, q, _, _ = memory(u, flags(T), happened, memory.start(B))
+    v[~happened] = torch.nan
+    q[~happened] = torch.nan
+    report = memory.metrics(u, v, q, happened)
+
+    rows = [(t, b) for t in range(T) for b in range(B) if (t, b) not in ((1, 0), (4, 1))]
+    left = sum(float((v[row].double() ** 2).sum()) for row in rows)
+    whole = sum(float((q[row].double() ** 2).sum()) for row in rows)
+    assert report["energy_left"] == pytest.approx(left / whole, rel=1e-5)
+    assert ("recall_ratio" in report) == (name in ("m", "sm"))
+    if "recall_ratio" in report:
+        recalled = sum(float(q[row][:n].norm()) for row in rows)
+        norm = sum(float(u[row].norm()) for row in rows)
+        assert report["recall_ratio"] == pytest.approx(recalled / norm, rel=1e-5)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from surprise_memory.bonus.model import BonusModel
-from surprise_memory.bonus.trace import Trace, take
+from surprise_memory.bonus.trace import Trace
 from surprise_memory.types import Chunk
 
 IDLE_CORRELATION = 0.98  # of novelty with the surprise norm; above it the memory changes nothing
@@ -31,8 +31,7 @@ def bonus_metrics(model: BonusModel, chunk: Chunk, trace: Trace) -> dict[str, fl
     for name, stage in model.stage_items():
         for column in stage.logged:
             report[column] = trace.stages[name].record[column][valid].mean()
-    wide = {name: getattr(trace, name).flatten(0, 1) for name in ("u", "v", "q")}
-    report |= model.memory.metrics(**take(wide, chunk.valid_rows()))
+    report |= model.memory.metrics(trace.u, trace.v, trace.q, valid)
     if model.persistence is not None:
         report["ignored_features"] = model.persistence.ignored
     return {name: float(value) for name, value in report.items()}

@@ -16,6 +16,7 @@ q is what the memory is asked, v what it cannot reconstruct of q, |v| the bonus.
 from typing import Any
 
 from torch import Tensor, nn
+from torch.linalg import vector_norm
 
 
 class Memory(nn.Module):
@@ -73,8 +74,8 @@ class Memory(nn.Module):
         """Take a paid rollout into what lasts; returns the carry that goes with it."""
         return carry
 
-    def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
-        """What to log, from the valid steps' vectors, (K, ...) each."""
+    def metrics(self, u: Tensor, v: Tensor, q: Tensor, valid: Tensor) -> dict[str, float]:
+        """What to log, from vectors (T, B, ...) of which those of `valid` (T, B) happened."""
         return {}
 
 
@@ -87,6 +88,14 @@ class NoMemory(Memory):
         """(v, q, log, carry) with v = q = u."""
         return u, u, None, None
 
-    def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
+    def metrics(self, u: Tensor, v: Tensor, q: Tensor, valid: Tensor) -> dict[str, float]:
         """Nothing is recalled, so all of the energy is left."""
-        return {"energy_left": float(v.square().sum() / q.square().sum().clamp(min=1e-12))}
+        return {"energy_left": energy_left(v, q, valid)}
+
+
+def energy_left(v: Tensor, q: Tensor, valid: Tensor) -> float:
+    """The share of q's energy that is paid: the sum of |v|^2 over that of |q|^2."""
+    # Norms first: to select or square whole vectors copies them, a tenth of the bonus's time.
+    left = vector_norm(v, dim=-1)[valid].square().sum()
+    whole = vector_norm(q, dim=-1)[valid].square().sum()
+    return float(left / whole.clamp(min=1e-12))

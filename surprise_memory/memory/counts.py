@@ -155,9 +155,10 @@ class Counts(Memory):
             for name in TABLE:
                 setattr(self, name, getattr(self, name)[stays])
 
-    def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
+    def metrics(self, u: Tensor, v: Tensor, q: Tensor, valid: Tensor) -> dict[str, float]:
         """The table's size, and the share of steps whose code was new."""
-        return {"codes": float(len(self.keys)), "new_codes": (v == 1).float().mean().item()}
+        new = (v[valid] == 1).float().mean()
+        return {"codes": float(len(self.keys)), "new_codes": float(new)}
 
     def get_extra_state(self) -> dict[str, Any]:
         """The table."""

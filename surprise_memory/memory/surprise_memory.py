@@ -13,7 +13,7 @@ from torch.linalg import vector_norm
 
 from surprise_memory.errors import one_of, require
 from surprise_memory.memory.autoencoder import Autoencoder
-from surprise_memory.memory.base import Memory
+from surprise_memory.memory.base import Memory, energy_left
 from surprise_memory.memory.episodic import EpisodicMemory, KeyLog, Keys
 from surprise_memory.nn.nets import LOSSES, mean_error
 
@@ -147,11 +147,11 @@ class SurpriseMemory(Memory):
             losses["w"] = mean_error(self.w(q) - q.detach(), c.loss, weight)
         return losses
 
-    def metrics(self, u: Tensor, v: Tensor, q: Tensor) -> dict[str, float]:
+    def metrics(self, u: Tensor, v: Tensor, q: Tensor, valid: Tensor) -> dict[str, float]:
         """The share of q's energy that is paid, and with an M the size of u^e relative to u's."""
-        report = {"energy_left": float(v.square().sum() / q.square().sum().clamp(min=1e-12))}
+        report = {"energy_left": energy_left(v, q, valid)}
         if self.m:
-            recalled = vector_norm(q[:, : -u.shape[1]], dim=1)
-            norm = vector_norm(u, dim=1)
+            recalled = vector_norm(q[..., : self.m.out], dim=-1)[valid]
+            norm = vector_norm(u, dim=-1)[valid]
             report["recall_ratio"] = float(recalled.mean() / norm.mean().clamp(min=1e-12))
         return report
