@@ -19,6 +19,8 @@ HELD_OUT = (
 WIDE: Options = (("bonus.memory.read", "cosine"), ("bonus.memory.w_hidden", 128))
 EXPECT = Entry("rnd+sm+expect", (), "rnd+sm expect")
 DEFAULT = Entry("rnd+sm+trust+recognise")
+# The default with its fading weight, also where a grid or the paper's preset has none.
+FADING = Entry("rnd+sm+trust+recognise", (("ppo.fade", 0.8),))
 # What the default was before: the bonus keeps its weight, no action is random, ends cost nothing,
 # trust comes later.
 PLAIN: Options = (("ppo.fade", 0.0), ("ppo.random_actions", 0.0))
@@ -179,8 +181,9 @@ NOISE: dict[str, Grid] = {
         (
             Entry("none"),
             *with_and_without("rnd", "icm", "ngu", "ae"),
-            Entry("disagreement"),
+            *methods("rnd+counts", "disagreement"),
             EXPECT,
+            FADING,
             *noisy("rnd", "icm", "ngu", "ae"),
         ),
         steps=(400_000, 2_000_000),

@@ -3,6 +3,7 @@
 from surprise_memory.reproduce.grid import TASKS, Entry, Grid, memory_sizes, methods
 from surprise_memory.reproduce.noise_grids import (
     DEFAULT,
+    FADING,
     GATED,
     LASTING_WEIGHT,
     LIGHT,
@@ -60,7 +61,7 @@ PAPER: dict[str, Grid] = {
         (TV_MAZE,),
         (
             *methods("none", "rnd", "rnd+sm", "rnd+counts", "disagreement"),
-            Entry(DEFAULT.method, (("ppo.fade", 0.8),)),  # also with the paper's settings
+            FADING,
             LASTING_WEIGHT,
             LIGHT,
             GATED,

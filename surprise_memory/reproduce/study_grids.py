@@ -79,10 +79,16 @@ def papers_settings() -> tuple[Entry, ...]:
 def our_settings() -> tuple[Entry, ...]:
     """The paper's settings, then with the two that matter most, and with all of ours.
 
-    All for the agent, for the bonus, and for both.
+    All for the agent, for the bonus, and for both. One row has the other reading of the paper's
+    gradients (docs/deviations.md).
     """
+    kept = (("bonus.memory.m_trains_surprise", False),)
     two = (("bonus.memory.w_hidden", None), ("bonus.memory.read", "ntm"))
-    entries = [Entry("rnd+sm"), Entry("rnd+sm", two, "rnd+sm, W 512, M ntm")]
+    entries = [
+        Entry("rnd+sm"),
+        Entry("rnd+sm", kept, "rnd+sm, L_M kept from RND"),
+        Entry("rnd+sm", two, "rnd+sm, W 512, M ntm"),
+    ]
     for label, groups in (
         ("our agent", _AGENT),
         ("our bonus", _BONUS),
@@ -151,7 +157,7 @@ STUDIES: dict[str, Grid] = {
     ),
     "our-settings": Grid(
         "Which of our settings RND+SM needs: the paper's, with ours for the agent or the bonus",
-        (KEY_DOOR,),
+        (KEY_DOOR, OBSTACLES),
         our_settings(),
         steps=(2_000_000, 10_000_000),
         seeds=(1, 5),
