@@ -45,10 +45,10 @@ class RolloutTrainer(Trainer):
     def train_on(self, chunk: Chunk, carry: Carry, warmup: bool = False) -> Paid:
         """Pay a rollout and learn from it; the one place where anything moves.
 
-        The order: the rollout is paid with the statistics from before it, then the scale is
-        updated, then the networks train, then the other statistics are updated. In a warm-up
-        (random policy) the observations' statistics come first, and the scale is left alone:
-        untrained surprises are 10 to 10,000 times too large, and it forgets slowly.
+        The order: the rollout is asked about with the statistics from before it, the scale takes
+        the raw reward in and scales it, the networks train, the other statistics are updated. In a
+        warm-up (random policy) the observations' statistics come first, and the scale is left
+        alone: untrained surprises are 10 to 10,000 times too large, and it forgets slowly.
         """
         payment = self.pay(chunk, carry, warmup)
         metrics, carry = self.learn(payment)

@@ -138,14 +138,16 @@ def figures_command(
         written.append(folder / f"{run_name}-{what}")
         return written[-1]
 
-    chunk, _ = episode.play(config.env, None, seed, fixed_seed=config.fixed_seed)
-    raw, trace, _ = bonus(chunk, bonus.start(1))
+    played, _ = episode.play(config.env, None, seed, fixed_seed=config.fixed_seed)
+    _, trace, _ = bonus(played, bonus.start(1))
     name = config.method
+    walk = played
+    if config.env.startswith("MiniGrid-DoorKey"):
+        walk = paper_figures.as_episode(paper_figures.Views(config.env, seed).obs)
     found: dict[str, Any] = {}
     if paper_figures.target_of(trace) is not None:
         found["variances"] = paper_figures.variances(trace)
-    paid = raw[:, 0].double().numpy()
-    paper_figures.draw_tsne(trace, paid, path("tsne.png"), seed)
+    paper_figures.draw_tsne(bonus, walk, path("tsne.png"), seed)
     if config.env.startswith("MiniGrid-DoorKey"):
         found["map"] = paper_figures.draw_map(bonus, config.env, seed, path("map.png"))
         found["key twice"] = paper_figures.key_twice(bonus, config.env, seed)

@@ -1,8 +1,8 @@
 """SM: the episodic memory M and the autoencoder W, or either (paper, section 2.3).
 
 u^e is M's read-out, L_M = E|u^e - u| (equation 3), L_W = E|W(q) - q| (equation 5). u is detached at
-the door, so neither loss reaches the generator; u^e stays attached as the input of W; the targets
-are detached.
+the door, so neither loss reaches the generator, unless `m_trains_surprise` lets L_M through, as in
+Algorithm 1. u^e stays attached as the input of W; the targets are detached.
 """
 
 from dataclasses import dataclass

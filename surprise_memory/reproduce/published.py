@@ -57,7 +57,8 @@ ATARI_MEAN_MEDIAN: dict[str, tuple[float, float]] = {
 }
 
 # Random and human scores, games in the order of GAMES.
-# The paper's means follow from the first row of human scores, and not from the second.
+# The paper's means follow from the first row of human scores, but for RND's own (the second)
+# and LWM's own (neither).
 RANDOM = (0.0, 65.2, 0.0, 173.0, 1236.3, 0.0)
 HUMAN = {
     "paper": (29.6, 4334.7, 1187.5, 2672.0, 12326.7, 4366.7),

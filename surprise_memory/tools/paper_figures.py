@@ -1,8 +1,8 @@
 """The paper's figures of one trained bonus: a novelty map, the key seen twice, t-SNE, variances.
 
-The map and the key use MiniGrid's own package: views are set up by hand and strung together as one
-episode, as in the paper. t-SNE and the variances use an episode of random actions, which sees more
-than one of a trained agent.
+On DoorKey, views are set up by hand with MiniGrid's own package and strung together as one episode,
+as in the paper. Elsewhere t-SNE, and everywhere the variances, use an episode of random actions,
+which sees more than one of a trained agent.
 """
 
 from pathlib import Path
@@ -176,22 +176,30 @@ def key_twice(bonus: Trainer, env_id: str, seed: int) -> dict[str, float]:
 # --- surprises and residuals ----------------------------------------------------------------------
 
 
-def draw_tsne(trace: Trace, paid: Array, path: Path, seed: int) -> None:
-    """Surprises u and residuals v of one episode in two dimensions, dark where the MNIR is high."""
+def draw_tsne(bonus: Trainer, episode: Chunk, path: Path, seed: int) -> None:
+    """Surprises u and residuals v of one episode in two dimensions, dark where the MNIR is high.
+
+    That is the MNIR of the surprise norm beside u, and of the bonus beside v.
+    """
     manifold = need("sklearn.manifold", extra="report", package="scikit-learn")
+    raw, trace, _ = bonus(episode, bonus.start(1))
     plt = plotting()
     figure, axes = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
-    titles = ("surprises u", "surprise residuals v")
-    for axis, title, x in zip(axes, titles, (trace.u, trace.v), strict=True):
+    panels = (
+        ("surprises u, by their norm", trace.u, trace.surprise_norm),
+        ("surprise residuals v, by the bonus", trace.v, raw),
+    )
+    for axis, (title, x, value) in zip(axes, panels, strict=True):
         points = x[:, 0].double().numpy()
         perplexity = min(30.0, (len(points) - 1) / 3)
         tsne = manifold.TSNE(perplexity=perplexity, random_state=seed, init="random")
         flat = tsne.fit_transform(points)  # (T, 2)
-        dots = axis.scatter(*flat.T, c=mnir(paid), cmap="viridis_r", s=14)
+        colour = mnir(value[:, 0].double().numpy())
+        dots = axis.scatter(*flat.T, c=colour, cmap="viridis_r", s=14)
         axis.set_title(title, fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
-    figure.colorbar(dots, ax=axes, shrink=0.8, label="MNIR")
+        figure.colorbar(dots, ax=axis, shrink=0.8, label="MNIR")
     figure.savefig(path, dpi=100)
     plt.close(figure)
 

@@ -1,6 +1,6 @@
 """MNIR step by step in one episode: seven chosen steps, and a scan of all views of a map.
 
-Both are the paper's: two steps of noise, three of plain walls and two of what matters (Noisy-TV),
+Both follow the paper: two steps of noise, three of plain walls and two of what matters (Noisy-TV),
 and the synthetic trajectory through every free cell (Key-Door).
 """
 

@@ -18,7 +18,7 @@ def _default(env: str) -> RunConfig:
 
 
 def _paper(env: str) -> RunConfig:
-    """Every number as printed (tables 3 to 5, appendix B), gradients as in Algorithm 1.
+    """Every number as printed (tables 3 and 4, appendix B), gradients as in Algorithm 1.
 
     Widths that are not printed are 512, as in RND.
     """
