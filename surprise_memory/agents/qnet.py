@@ -5,7 +5,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from surprise_memory.agents.base import State
-from surprise_memory.nn.nets import conv, is_image, mlp, orthogonal, run_gru
+from surprise_memory.nn.nets import Net, conv, is_image, mlp, orthogonal, run_gru
+
+
+SMALL = 0.01  # gain of the last layers
 
 
 class QNet(nn.Module):
@@ -21,12 +24,18 @@ class QNet(nn.Module):
             self.encoder = nn.Sequential(mlp([*obs_shape, hidden, hidden], nn.ReLU), nn.ReLU())
         self.actions = actions
         self.cell = nn.GRUCell(hidden + actions + 1, hidden)
+        # Values start near zero. One that starts above what the task can pay makes an episode's end
+        # look bad, and fades slowly: its targets come from the slow network that has it, too.
         self.advantage = nn.Sequential(
             orthogonal(nn.Linear(hidden, hidden)),
             nn.ReLU(),
-            nn.Linear(hidden, actions, bias=False),
+            orthogonal(nn.Linear(hidden, actions, bias=False), SMALL),
         )
-        self.value = mlp([hidden, hidden, 1], nn.ReLU)
+        self.value = Net(
+            orthogonal(nn.Linear(hidden, hidden)),
+            nn.ReLU(),
+            orthogonal(nn.Linear(hidden, 1), SMALL),
+        )
 
     def forward(self, rows: State, h: Tensor) -> tuple[Tensor, Tensor]:
         """From columns and the state h (B, H) to Q (T, B, A) and all states (T, B, H).
