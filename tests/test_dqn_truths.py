@@ -647,6 +647,22 @@ def test_duelling_heads():
     assert net.advantage[-1].bias is None
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_values_start_near_zero(seed):
+    """A value above what a task can pay makes its end look bad, and fades slowly."""
+    torch.manual_seed(seed)
+    width, hidden, T = 151, 128, 20
+    net = QNet((width,), A, hidden)
+    rows = {
+        "obs": torch.randint(6, (T, B, width)).float(),
+        "first": torch.zeros(T, B, dtype=torch.bool),
+        "prev_action": torch.randint(A, (T, B)),
+        "prev_reward": torch.zeros(T, B),
+    }
+    q, _ = net(rows, torch.zeros(B, hidden))
+    assert unscale(q.detach()).abs().max() < 0.2
+
+
 def test_step_by_step_is_all_at_once():
     net, rows, h = net_and_rows()
     whole, states = net(rows, h)

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 from surprise_memory.agents.base import State
 from surprise_memory.nn.nets import Net, conv, is_image, mlp, orthogonal, run_gru
 
-
 SMALL = 0.01  # gain of the last layers
 
 
