@@ -121,19 +121,14 @@ def gather(root: Path) -> tuple[list[Study], dict[Path, str]]:
 
 
 def studies_of(runs: list[Result]) -> list[Study]:
-    """The runs by grid, preset and budget.
-
-    A grid's own preset comes first, and of its budgets the one with the most runs.
-    """
+    """The runs by grid, preset and budget; of a grid, what has the most runs comes first."""
     studies = []
     for name, grid in GRIDS.items():
         groups: dict[tuple[str, str], list[Result]] = {}
         for run in runs:
             if run.grid == name:
                 groups.setdefault((run.preset, run.budget), []).append(run)
-        order = sorted(
-            groups, key=lambda key: (key[0] != grid.preset, key[0], -len(groups[key]), key[1])
-        )
+        order = sorted(groups, key=lambda key: (-len(groups[key]), key[0] != grid.preset, key))
         for preset, budget in order:
             for precision, group in by_precision(groups[preset, budget]).items():
                 studies.append(Study(name, grid, preset, budget, group, precision))
