@@ -777,8 +777,9 @@ def test_a_generator_is_compared_where_only_the_memory_differs():
     for name in ("rnd+sm", "rnd+m", "rnd+sm noisy", "rnd+sm 32-4"):
         assert names[name] == "rnd"
     assert names["lwm+sm"] == "lwm"
-    for name in ("rnd", "none", "none, dqn", "rnd+sm expect", "lwm+sm coef 0.03"):
+    for name in ("rnd", "none", "none, dqn", "rnd+sm expect"):
         assert names[name] == ""
+    assert counterpart(Entry("lwm+sm", (("dqn.int_coef", 0.03),), "lwm+sm coef 0.03")) == ""
 
 
 def test_notes_are_taken_into_the_page(tmp_path, tiny):

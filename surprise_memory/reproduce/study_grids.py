@@ -188,11 +188,7 @@ STUDIES: dict[str, Grid] = {
     "recurrent": Grid(
         "Recurrent DQN and the latent world model: DoorKey-6x6",
         ("MiniGrid-DoorKey-6x6-v0",),
-        (
-            plain_dqn(),
-            *methods("lwm", "lwm+sm"),
-            Entry("lwm+sm", (("dqn.int_coef", 0.03),), "lwm+sm coef 0.03"),
-        ),
+        (plain_dqn(), *methods("lwm", "lwm+sm")),
         steps=(150_000, 1_000_000),
         preset="default",
         scale=100,
