@@ -8,12 +8,12 @@ from surprise_memory.training.stop import Handlers, interrupt
 
 def main() -> int:
     """Run a command. A signal ends it with a sentence from the start."""
-    with Handlers(interrupt):
-        try:
+    try:  # around the handlers: a signal may come while they are being set
+        with Handlers(interrupt):
             return run()
-        except KeyboardInterrupt:
-            print("\nStopped.", file=sys.stderr)
-            return 130
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        return 130
 
 
 def run() -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from test_train import assert_same, fresh, small
 
+from surprise_memory import __main__
 from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.noisy_tv import NoisyTV
@@ -215,6 +216,15 @@ def test_sigterm_in_the_first_second_says_so(tmp_path):
     child.send_signal(signal.SIGTERM)
     _, said = child.communicate(timeout=60)
     assert child.returncode == 130 and "Stopped." in said and "Traceback" not in said
+
+
+def test_a_signal_while_the_handlers_are_being_set_says_so(monkeypatch, capsys):
+    def interrupted(handlers):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Handlers, "__enter__", interrupted)
+    assert __main__.main() == 130
+    assert "Stopped." in capsys.readouterr().err
 
 
 def test_sighup_in_the_warm_up_saves_it(tmp_path):
