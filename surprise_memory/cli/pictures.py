@@ -141,14 +141,15 @@ def figures_command(
     played, _ = episode.play(config.env, None, seed, fixed_seed=config.fixed_seed)
     _, trace, _ = bonus(played, bonus.start(1))
     name = config.method
+    on_door_key = config.env.startswith("MiniGrid-DoorKey")
     walk = played
-    if config.env.startswith("MiniGrid-DoorKey"):
+    if on_door_key:
         walk = paper_figures.as_episode(paper_figures.Views(config.env, seed).obs)
     found: dict[str, Any] = {}
     if paper_figures.target_of(trace) is not None:
         found["variances"] = paper_figures.variances(trace)
     paper_figures.draw_tsne(bonus, walk, path("tsne.png"), seed)
-    if config.env.startswith("MiniGrid-DoorKey"):
+    if on_door_key:
         found["map"] = paper_figures.draw_map(bonus, config.env, seed, path("map.png"))
         found["key twice"] = paper_figures.key_twice(bonus, config.env, seed)
         title = f"{name}: MNIR when the key is seen twice"

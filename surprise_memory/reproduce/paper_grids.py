@@ -102,7 +102,7 @@ PAPER: dict[str, Grid] = {
         steps=(500_000, 12_500_000),
         published=published_halves(),
         short=_GAMES,
-        paper_says="Both halves are needed: above 5000 on Montezuma, around 2000 without either.",
+        paper_says="Both halves are needed: above 5000 on Montezuma, around 2000 with one.",
     ),
     "ablation-size": Grid(
         "Slots and their width, N-d: Dynamic-Obstacles",
