@@ -367,3 +367,31 @@ def test_a_family_whose_actions_do_not_count_from_zero_is_refused():
             make_vec("Shifted-v0", 2, 0)
     finally:
         del FAMILIES["shifted"]
+
+
+def first_views(env, steps, rng):
+    """What each environment shows first in each episode, under random actions of its own."""
+    views = [[row[:100].tobytes()] for row in env.reset()]  # where NoisyView has no noise
+    for _ in range(steps):
+        step = env.step(rng.integers(0, 3, env.num_envs))
+        for i in np.flatnonzero(~step.valid):  # rows in which EnvPool begins an episode
+            views[i].append(step.obs[i, :100].tobytes())
+    env.close()
+    return views
+
+
+@pytest.mark.parametrize("before", ["", "NoisyTV/", "NoisyView/"])
+def test_shared_layouts_come_in_the_same_order_everywhere(before):
+    env = make_vec(f"{before}MiniGrid-LavaCrossingS9N1-v0", 4, seed=0)
+    env.share_layouts(7)
+    views = first_views(env, 400, np.random.default_rng(1))
+    shortest = min(len(own) for own in views)
+    assert shortest >= 5
+    assert len(set(views[0])) > 1
+    for own in views:
+        assert own[:shortest] == views[0][:shortest]
+
+
+def test_environments_that_cannot_share_layouts_say_so():
+    with pytest.raises(UserError, match="Toy environments cannot share their layouts"):
+        make_vec("ToyKeyDoor-v0", 2, seed=0).share_layouts(0)

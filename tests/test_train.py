@@ -361,3 +361,13 @@ def test_an_environment_may_reuse_its_array_of_observations():
         chunk, _ = collect(env, RandomAgent(env), RunnerState.reset(env, None), 12)
         chunks.append(chunk)
     assert torch.equal(chunks[0].obs, chunks[1].obs)
+
+
+def test_a_run_may_have_the_same_layouts_everywhere():
+    apart = RunConfig("MiniGrid-DoorKey-8x8-v0", "none", envs=6)
+    rows = {}
+    for run in (apart, dataclasses.replace(apart, same_layouts=True)):
+        env, _, _ = build(run)
+        rows[run.same_layouts] = {row.tobytes() for row in env.reset()}
+        env.close()
+    assert len(rows[True]) == 1 < len(rows[False])

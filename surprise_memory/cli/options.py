@@ -18,6 +18,7 @@ UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 LARGEST = 20  # powers of ten: 1e999999999 would fill the memory with digits
 HELP = ("-h", "--help")
 ALL = "--help-all"
+RARE = ("same_layouts",)  # options of a run that only --help-all shows
 MORE = f"{ALL} also shows the options of the agents and the bonus: --ppo.*, --dqn.*, --bonus.*"
 Options = TypeVar("Options")
 
@@ -83,11 +84,11 @@ def with_numbers(argv: list[str]) -> list[str]:
 
 
 def without_groups(run: RunConfig) -> RunConfig:
-    """The same run, of a kind that hides the options of the agents and the bonus from help."""
+    """The same run, of a kind that hides the options of the agents and the bonus, and rare ones."""
     values = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
     hidden = []
     for name, value in values.items():
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) or name in RARE:
             kind: Any = type(value)
             hidden.append(
                 (name, Annotated[kind, tyro.conf.Suppress], dataclasses.field(default=value))

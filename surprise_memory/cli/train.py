@@ -28,8 +28,8 @@ MANY = (
 
 # Options of a run that the doctor has no use for: it takes random actions, for --rollouts.
 NOT_EXAMINED = (
-    "agent", "steps", "save_minutes", "eval_episodes", "eval_steps", "step_seconds", "compile",
-    "logger", "ppo", "dqn",
+    "agent", "steps", "same_layouts", "save_minutes", "eval_episodes", "eval_steps",
+    "step_seconds", "compile", "logger", "ppo", "dqn",
 )  # fmt: skip
 
 

@@ -96,6 +96,13 @@ class VecEnv:
         Environments that resume, evaluate or show a run are made with other seeds.
         """
 
+    def share_layouts(self, seed: int) -> None:
+        """Begin anew, with this seed in every environment: all draw the same layouts in turn."""
+        raise UserError(
+            f"{type(self).__name__} environments cannot share their layouts (same_layouts): "
+            "MiniGrid's can. Write `share_layouts`, or leave the option out."
+        )
+
     def limit_time(self, seconds: float) -> None:
         """Fail if a step takes longer; 0 is no limit.
 

@@ -89,19 +89,28 @@ class MiniGrid(VecEnv):
         self, env_id: str, num_envs: int, seed: int, threads: int = 1, render: bool = False
     ) -> None:
         self.num_envs = num_envs
-        options: dict[str, Any] = {"num_envs": num_envs, "num_threads": threads}
-        options["seed"] = envpool_seed(seed, num_envs)
+        self.env_id = env_id
+        self.options: dict[str, Any] = {"num_envs": num_envs, "num_threads": threads}
         if render:
-            options["render_mode"] = "rgb_array"
-        self.env = envpool().make(env_id, env_type="gymnasium", **options)
+            self.options["render_mode"] = "rgb_array"
+        self._make(envpool_seed(seed, num_envs))
         self.action_space = self.env.action_space
         self.reads_mission = env_id.startswith(MISSIONS_VARY)
         size = VIEW + 4
         if self.reads_mission:
             size += WORDS
         self.obs_shape = (size,)
-        self.adapter = AutoresetAdapter(self.env, self._vectors)
         self.missions: dict[bytes, Array] = {}  # mission -> its words, computed once
+
+    def _make(self, seed: int | list[int]) -> None:
+        """EnvPool takes its seeds when it is made: of the first environment, or of each."""
+        self.env = envpool().make(self.env_id, env_type="gymnasium", seed=seed, **self.options)
+        self.adapter = AutoresetAdapter(self.env, self._vectors)
+
+    def share_layouts(self, seed: int) -> None:
+        """One seed for all."""
+        self.env.close()
+        self._make([envpool_seed(seed, 1)] * self.num_envs)
 
     def _vectors(self, obs: dict[str, Array]) -> Array:
         """(B, k): the view, the direction one-hot, and the mission's words where they vary."""

@@ -152,6 +152,10 @@ class NoisyTV(VecEnv):
         self.channels_rng = np.random.default_rng(first_seed)
         self.env.keep_fixed(first_seed)
 
+    def share_layouts(self, seed: int) -> None:
+        """For the environment behind it: the noise is each one's own."""
+        self.env.share_layouts(seed)
+
     def limit_time(self, seconds: float) -> None:
         """For the environment behind it."""
         self.env.limit_time(seconds)

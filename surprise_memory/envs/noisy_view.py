@@ -80,6 +80,10 @@ class NoisyView(VecEnv):
         """For the environment behind it: the noise is fresh."""
         self.env.keep_fixed(first_seed)
 
+    def share_layouts(self, seed: int) -> None:
+        """For the environment behind it: the noise is each one's own."""
+        self.env.share_layouts(seed)
+
     def limit_time(self, seconds: float) -> None:
         """For the environment behind it."""
         self.env.limit_time(seconds)

@@ -17,7 +17,7 @@ from surprise_memory.reproduce.noise_grids import (
     WIDE,
     noisy,
 )
-from surprise_memory.reproduce.published import KEY_DOOR, OBSTACLES
+from surprise_memory.reproduce.published import KEY_DOOR, OBSTACLES, TABLE_1
 
 
 def w_sizes() -> tuple[Entry, ...]:
@@ -162,6 +162,22 @@ STUDIES: dict[str, Grid] = {
         steps=(2_000_000, 10_000_000),
         seeds=(1, 5),
         scale=100,
+        short=TASKS,
+        solved=0.9,
+    ),
+    "same-layouts": Grid(
+        "The paper's settings, all environments on the same layouts in turn, as in its code",
+        (KEY_DOOR, OBSTACLES),
+        methods("none", "rnd", "rnd+sm"),
+        steps=(2_000_000, 10_000_000),
+        seeds=(1, 5),
+        rules=(("same_layouts", True),),
+        scale=100,
+        published={
+            (env, name): TABLE_1[env, name]
+            for env in (KEY_DOOR, OBSTACLES)
+            for name in ("none", "rnd", "rnd+sm")
+        },
         short=TASKS,
         solved=0.9,
     ),

@@ -38,6 +38,8 @@ class RunConfig:
     """Seed of the networks, the draws and every environment: from 0, and below 2^31 / envs."""
     envs: int = 64
     """Environments side by side (B)."""
+    same_layouts: bool = False
+    """All train on one sequence of layouts, as in the paper's code (MiniGrid)."""
     rollout: int = 128
     """Steps of each environment between updates of PPO (T); DQN has --dqn.unroll."""
     warmup_rollouts: int = 5

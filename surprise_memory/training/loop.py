@@ -36,8 +36,10 @@ def build(run: RunConfig, resumed_at: int = 0) -> tuple[VecEnv, Agent, Any]:
     Over many processes, the environments are this one's share.
     """
     own = share(run.envs)
-    seed = training_seed(run.seed, run.envs, resumed_at) + own.start
-    env = make_vec(run.env, own.number, seed, run.threads, fixed_seed=run.fixed_seed)
+    seed = training_seed(run.seed, run.envs, resumed_at)
+    env = make_vec(run.env, own.number, seed + own.start, run.threads, fixed_seed=run.fixed_seed)
+    if run.same_layouts:
+        env.share_layouts(seed)
     env.limit_time(run.step_seconds)
     agent = AGENTS[run.backbone].make(env, run, run.method != "none")
     bonus = None

@@ -16,6 +16,7 @@ MAY_CHANGE = (
 )  # fmt: skip
 # Options that came later, and the values that change nothing. With these, a run keeps its name.
 LATER = {
+    "same_layouts": False,
     "bonus.channels": "newest",
     "bonus.memory.write_every": 1,
     "ppo.end_discount": 1.0,
