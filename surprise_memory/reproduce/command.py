@@ -13,7 +13,7 @@ from surprise_memory.nn.devices import pick_device
 from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grid import Grid
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.local import Live, hours, run_local, speeds
+from surprise_memory.reproduce.local import Live, hours, in_words, run_local, speeds
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
@@ -130,7 +130,7 @@ def print_plan(
             run = dataclasses.replace(run, device=device)
         speed = measure_speed(run)
         source = f"measured just now on {cell.env}, {cell.entry}, {run.device}"
-    left = describe(hours(todo, known, speed, jobs))
+    left = in_words(hours(todo, known, speed, jobs))
     console.print(f"About {left} with {jobs} at a time, at {speed:,.0f} steps a second ({source}).")
 
 
@@ -151,15 +151,6 @@ def learning_lines(todo: list[Cell]) -> list[str]:
             f"({(most - least) / most:.1%})."
         )
     return lines
-
-
-def describe(time_left: float) -> str:
-    """Hours in words."""
-    if time_left < 1:
-        return f"{60 * time_left:.0f} minutes"
-    if time_left < 48:
-        return f"{time_left:.1f} hours"
-    return f"{time_left / 24:.1f} days"
 
 
 def measure_speed(run: RunConfig) -> float:

@@ -166,6 +166,22 @@ def hours(
     return seconds / max(1, min(jobs, unfinished)) / 3600
 
 
+def in_words(time: float) -> str:
+    """Hours, in the unit that fits.
+
+    >>> in_words(0.001), in_words(0.02), in_words(0.5), in_words(3), in_words(60)
+    ('1 minute', '1 minute', '30 minutes', '3.0 hours', '2.5 days')
+    """
+    minutes = max(1, round(60 * time))
+    if minutes == 1:
+        return "1 minute"
+    if time < 1:
+        return f"{minutes} minutes"
+    if time < 48:
+        return f"{time:.1f} hours"
+    return f"{time / 24:.1f} days"
+
+
 class Live:
     """A table that stands still in a terminal. Elsewhere, a line for each cell that ends."""
 
@@ -207,27 +223,27 @@ class Live:
                 print(f"{cell.name} is trained by another process: waiting for it", flush=True)
 
     def print_ended(self, progress: GridProgress) -> None:
-        """A line for each cell that has ended since the last call, and the hours that are left."""
+        """A line for each cell that has ended since the last call, and the time that is left."""
         ended = {cell.name: "finished" for cell in progress.done}
         ended |= dict.fromkeys(progress.failed, "failed")
         new = [name for name in ended if name not in self.ended]
         if not new:
             return
-        left = self.hours_left(progress, progress.done)
+        left = self.time_left(progress, progress.done)
         for name in new:
             self.ended.add(name)
             count = f"{len(self.ended)} of {len(progress.cells)}"
-            print(f"{count}: {name} {ended[name]}, about {left:.1f} hours left", flush=True)
+            print(f"{count}: {name} {ended[name]}, about {left} left", flush=True)
 
     def table(self, progress: GridProgress) -> Any:
         """Running cells with their progress, those of other processes, and how many wait."""
         from rich.table import Table
 
         running = list(progress.running.values())
-        left = self.hours_left(progress, progress.done + running)
+        left = self.time_left(progress, progress.done + running)
         counts = (
             f"{len(progress.done)} of {len(progress.cells)} done, {len(progress.failed)} failed, "
-            f"{len(progress.waiting)} waiting, about {left:.1f} hours left"
+            f"{len(progress.waiting)} waiting, about {left} left"
         )
         table = Table("cell", "steps", "return", "steps/s", title=counts)
         for cell in running:
@@ -236,10 +252,11 @@ class Live:
             table.add_row(f"{cell.name} (another process)", *progress_columns(cell))
         return table
 
-    def hours_left(self, progress: GridProgress, measured: list[Cell]) -> float:
+    def time_left(self, progress: GridProgress, measured: list[Cell]) -> str:
         """About how long it will take, at the speeds of the measured cells."""
         known = speeds(measured)
-        return hours(progress.cells, known, UNKNOWN_SPEED, self.jobs, progress.failed)
+        left = hours(progress.cells, known, UNKNOWN_SPEED, self.jobs, progress.failed)
+        return in_words(left)
 
 
 def progress_columns(cell: Cell) -> tuple[str, str, str]:
