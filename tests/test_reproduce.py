@@ -23,7 +23,8 @@ from surprise_memory.reproduce.cells import Cell, cells, digest, make, prepare, 
 from surprise_memory.reproduce.command import small_piece
 from surprise_memory.reproduce.grid import Entry, Grid, methods
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.local import GridProgress, Live, hours, run_local, settle
+from surprise_memory.reproduce.live import Live, hours
+from surprise_memory.reproduce.local import GridProgress, run_local, settle
 from surprise_memory.reproduce.noise_grids import LATE_TRUST
 from surprise_memory.reproduce.probes import PROBES
 from surprise_memory.reproduce.published import ATARI, GAMES

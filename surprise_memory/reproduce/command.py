@@ -13,7 +13,8 @@ from surprise_memory.nn.devices import pick_device
 from surprise_memory.reproduce.cells import Cell, cells
 from surprise_memory.reproduce.grid import Grid
 from surprise_memory.reproduce.grids import GRIDS
-from surprise_memory.reproduce.local import Live, hours, in_words, run_local, speeds
+from surprise_memory.reproduce.live import Live, hours, in_words, speeds
+from surprise_memory.reproduce.local import run_local
 from surprise_memory.training.collect import RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
