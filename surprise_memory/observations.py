@@ -46,9 +46,16 @@ def to_arrays(
     size = _size(space)
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
-        return (size,), lambda batch: np.eye(size, dtype=np.float32)[np.asarray(batch) - start]
+        return (size,), lambda batch: _one_hot(np.asarray(batch) - start, size)
     dtype = _float_for(space, wide)
     return (size,), lambda batch: _flatten(space, batch, dtype)
+
+
+def _one_hot(batch: Array, size: int) -> Array:
+    """(B,) numbers to (B, size)."""
+    hot = np.zeros((len(batch), size), np.float32)
+    hot[np.arange(len(batch)), batch] = 1
+    return hot
 
 
 def channels_last(shape: Sequence[int]) -> bool:
@@ -76,7 +83,7 @@ def _entry(space: gym.Space[Any], key: str) -> gym.Space[Any]:
 def _size(space: gym.Space[Any]) -> int:
     """How many numbers Gymnasium flattens an observation to."""
     try:
-        size = spaces.flatdim(space)
+        size = 0 if isinstance(space, spaces.OneOf) else spaces.flatdim(space)
     except (NotImplementedError, ValueError):
         size = 0
     if not size:

@@ -202,3 +202,28 @@ def test_a_batch_with_a_nan_is_refused_and_leaves_no_trace():
     for batch in (two, three):
         assert torch.equal(module(batch.clone())[INTRINSIC], twin(batch.clone())[INTRINSIC])
     assert equal(module.state_dict(), twin.state_dict())
+
+
+class TwoActions(fakes.Counter):
+    """Takes two numbers at a time."""
+
+    def __init__(self, space):
+        super().__init__()
+        self.action_space = space
+
+    def step(self, action):
+        return super().step(0)
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+@pytest.mark.parametrize(
+    "space", [gym.spaces.MultiDiscrete([2, 3]), gym.spaces.Box(-np.inf, np.inf, (2,))]
+)
+def test_actions_of_several_numbers(space, categorical):
+    env = GymWrapper(TwoActions(space), categorical_action_encoding=categorical)
+    for method in ("rnd+sm", "icm"):
+        module = SurpriseModule(env, method=method, config=SMALL)
+        (batch,) = collect(env, 1)
+        assert module(batch)[INTRINSIC].shape == (T, 1)
+        if method == "icm":
+            assert module._actions(batch).shape == (1, T, 2)

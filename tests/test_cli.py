@@ -280,7 +280,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="disk is full"):
         train(run, out)
     monkeypatch.undo()
-    assert read_checkpoint(out)["runner"]["steps"] == 64 + 3 * 64  # the warm-up and three rollouts
+    assert read_checkpoint(out)["runner"]["steps"] == 64 + 2 * 64  # the warm-up and two rollouts
     assert not list(tmp_path.glob("*.new"))
 
 
@@ -513,13 +513,17 @@ def test_every_preset_runs(tmp_path, preset):
         ("4.1M", 4_100_000),  # 4.1 * 1e6 is 4,099,999.9999999995
         ("8.2m", 8_200_000),
         ("64.4k", 64_400),
+        ("1,500,000", 1_500_000),
     ],
 )
 def test_steps_are_written_as_people_write_them(text, number):
     assert count(text) == number
 
 
-@pytest.mark.parametrize("text", ["4.1234567M", "0.5", "1.2.3", ".", "M", "", "1e999999999", "-"])
+@pytest.mark.parametrize(
+    "text",
+    ["4.1234567M", "0.5", "1.2.3", ".", "M", "", "1e999999999", "-", "1,5M", "10,00"],
+)
 def test_what_is_no_number_of_steps_is_refused(text):
     with pytest.raises(UserError, match="is not a number of steps"):
         count(text)

@@ -453,3 +453,53 @@ def test_weights_that_the_optimiser_would_not_know_are_refused():
     with pytest.raises(UserError, match="without assign=True"):
         bonus.load_state_dict(other.state_dict(), assign=True)
     assert not equal(bonus.model.state_dict(), other.model.state_dict())
+
+
+# --- the caller's dtypes --------------------------------------------------------------------------
+
+
+def test_statistics_stay_float64_in_a_module_that_is_made_float():
+    bonus = Bonus("rnd+sm", (5,), 3)
+    before = copy.deepcopy(bonus.state_dict())
+    torch.nn.ModuleList([bonus]).float()
+    assert equal(before, bonus.state_dict())
+    assert bonus.model.obs_norm.moments.mean.dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_a_bonus_of_another_dtype_is_refused(dtype):
+    bonus = Bonus("rnd+sm", (5,), 3)
+    before = copy.deepcopy(bonus.state_dict())
+    with pytest.raises(UserError, match="cannot become"):
+        bonus.to(dtype)
+    assert equal(before, bonus.state_dict())
+
+
+def test_asking_under_autocast_is_not_rounded():
+    bonus = RolloutTrainer("rnd+sm", (5,), 3)
+    chunk = fakes.chunk_of(torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)))
+    raw, _, _ = bonus(chunk, bonus.start())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        again, _, _ = bonus(chunk, bonus.start())
+    assert torch.equal(raw, again)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_unsigned_actions_are_numbers_like_others(dtype):
+    space = gym.spaces.Discrete(4, start=-1)
+    bonus = Bonus("icm", (5,), 3, action_space=space)
+    obs = np.zeros((3, 5), np.float32)
+    bonus.step(obs, np.array([0, 1, 2], dtype), obs, np.zeros(3, bool))
+    with pytest.raises(UserError, match="a whole number from -1 to 2"):
+        bonus.step(obs, np.array([0, 1, 3], dtype), obs, np.zeros(3, bool))
+
+
+def test_a_rollout_whose_bonus_is_no_number_leaves_the_scale_alone():
+    config = BonusConfig(obs_norm="scale")
+    space = gym.spaces.Discrete(2)
+    bonus = Bonus("icm+sm", (5,), 3, config=config, action_space=space)
+    chunk = fakes.chunk_of(torch.full((4, 3, 5), 1e25))
+    before = copy.deepcopy(bonus.scaler.state_dict())
+    with pytest.raises(UserError, match="The bonus would be"):
+        bonus.train_on(chunk, bonus.start())
+    assert equal(before, bonus.scaler.state_dict())

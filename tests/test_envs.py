@@ -395,3 +395,10 @@ def test_shared_layouts_come_in_the_same_order_everywhere(before):
 def test_environments_that_cannot_share_layouts_say_so():
     with pytest.raises(UserError, match="Toy environments cannot share their layouts"):
         make_vec("ToyKeyDoor-v0", 2, seed=0).share_layouts(0)
+
+
+def test_a_second_reset_begins_other_episodes():
+    env = make_vec("CartPole-v1", 2, seed=3)
+    first, second = env.reset().copy(), env.reset().copy()
+    env.close()
+    assert (first != second).any()

@@ -186,3 +186,16 @@ def test_obstacle_worlds_look_the_same():
             step = ours.step(np.array([0]))
         copy_layout(ours.render(), theirs)
         assert np.array_equal(step.obs[0], numbers(theirs))
+
+
+def test_a_goal_in_the_last_step_is_an_end_and_no_time_limit():
+    """What is behind it has no value. EnvPool reports it as the limit alone."""
+    env = MiniGrid("MiniGrid-Empty-5x5-v0", 1, 0)
+    env.reset()
+    left, right, forward = 0, 1, 2
+    waiting = [left] * 92 + [6] * 3  # it looks where it did; 100 steps are the limit
+    for action in [*waiting, forward, forward, right, forward, forward]:
+        step = env.step(np.array([action]))
+    assert step.reward[0] == pytest.approx(1 - 0.9)
+    assert step.terminated[0] and not step.truncated[0]
+    env.close()

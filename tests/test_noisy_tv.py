@@ -144,6 +144,8 @@ def test_what_is_reported_of_the_tv():
         {"noisy_tv/share": 2 / 5, "noisy_tv/z": (3 - mean) / std}, rel=1e-6
     )
     assert tv_metrics(without_tv, paid) == {}
+    never = dataclasses.replace(chunk, valid=torch.zeros(2, 3, dtype=torch.bool))
+    assert tv_metrics(never, paid) == {}  # not NaN, which would stop the run
 
 
 def test_a_tv_that_stays_on_is_reported_while_it_is_on():

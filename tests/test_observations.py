@@ -124,3 +124,16 @@ def test_lwm_refuses_float_images_which_it_would_see_as_constant():
     with pytest.raises(UserError, match="lwm takes images as bytes"):
         bonus(chunk_of(images), bonus.start())
     bonus(chunk_of((255 * images).byte()), bonus.start())
+
+
+def test_many_discrete_observations_take_no_table():
+    """A table of a million by a million would be 4 TB."""
+    shape, prepare = to_arrays(spaces.Discrete(1_000_000, start=5))
+    batch = prepare(np.array([5, 1_000_004]))
+    assert shape == (1_000_000,) and batch.shape == (2, 1_000_000)
+    assert batch.sum() == 2 and batch[0, 0] == batch[1, -1] == 1
+
+
+def test_one_of_several_spaces_is_refused():
+    with pytest.raises(UserError, match="cannot be flattened"):
+        to_arrays(spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (3,))]))

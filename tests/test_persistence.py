@@ -136,3 +136,24 @@ def test_it_can_be_switched_off():
     bonus = Bonus("rnd", (3,), 2, BonusConfig(ignore_noise=False))
     assert bonus.model.persistence is None
     assert not any("persistence" in name for name in bonus.state_dict())
+
+
+def test_all_environments_are_seen_whatever_their_number():
+    """Noise in one of eight is no noise: a stride of eight would see that one alone."""
+    T, B = 1024, 8
+    rng = torch.Generator().manual_seed(0)
+    seen = Persistence((3,))
+    for _ in range(5):
+        walk = torch.randn(T + 1, B, 3, generator=rng).cumsum(0)
+        walk[:, 0, 2] = torch.randn(T + 1, generator=rng)
+        seen.update(walk[:-1].flatten(0, 1), walk[1:].flatten(0, 1))
+    assert seen.pairs > ENOUGH and not seen.ignored
+
+
+def test_an_ignored_feature_does_not_take_the_callers_default_dtype():
+    torch.set_default_dtype(torch.float64)
+    try:
+        seen = Persistence((2,))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert seen.keep.dtype == torch.float32

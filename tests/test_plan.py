@@ -191,6 +191,17 @@ def test_the_total_is_every_reward_since_the_run_began(env):
         assert total > 0
 
 
+def test_the_mean_of_the_last_128_episodes_waits_for_them():
+    """Those that succeed end first."""
+    run = preset("debug", TOY, "none")
+    env, agent, _ = build(run)
+    state = RunnerState.reset(env, None)
+    chunk, _ = collect(env, agent, state, 1)
+    row = rollout_metrics(chunk, None, 127 * [(1.0, 3)], state)
+    assert "charts/return_128" not in row and row["charts/episodic_return"] == 1.0
+    assert rollout_metrics(chunk, None, [(0.0, 9)], state)["charts/return_128"] == 127 / 128
+
+
 def test_the_total_goes_on_after_a_resume_and_is_unknown_to_older_checkpoints(tmp_path):
     run = preset("debug", "Counter-v0", steps=300, eval_episodes=0)
     out = RunDir(tmp_path)

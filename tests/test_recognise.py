@@ -350,3 +350,11 @@ def test_impossible_options_are_named(options):
     (name,) = options
     with pytest.raises(UserError, match=f"recognise.{name}"):
         Bonus("rnd+recognise", (d,), B, BonusConfig(recognise=RecogniseConfig(**options)))
+
+
+def test_a_small_rollout_gives_each_of_its_steps_once():
+    stage = Recognise((4,), RecogniseConfig())
+    valid = torch.ones(16, 8, dtype=torch.bool)
+    valid[3, 5] = False
+    chosen = stage._choose(valid)
+    assert chosen.tolist() == valid.flatten().nonzero().squeeze(1).tolist()

@@ -266,11 +266,22 @@ def test_a_curve_is_thin_where_not_all_runs_go_on():
     half = np.array([0.0, 1.0]), np.array([20.0, 20.0])
     draw_band(axis, [whole, half], "rnd", {"color": "red"})
     thick, thin = axis.lines
-    assert thick.get_xdata().max() <= 1 < thin.get_xdata().min()
+    shown = [line.get_xdata()[~np.isnan(line.get_ydata())] for line in (thick, thin)]
+    assert shown[0].max() <= 1 < shown[1].min()
     assert thick.get_linewidth() > thin.get_linewidth()
     assert thin.get_label().startswith("_")  # no second line in the legend
     (filled,) = axis.collections
     assert filled.get_paths()[0].vertices[:, 0].max() <= 1
+
+
+def test_a_curve_is_thin_until_all_runs_have_begun():
+    axis = plotting().figure().subplots()
+    whole = np.array([0.0, 2.0]), np.array([10.0, 10.0])
+    late = np.array([1.0, 2.0]), np.array([20.0, 20.0])
+    draw_band(axis, [whole, late], "rnd", {"color": "red"})
+    thick, thin = axis.lines
+    assert set(thick.get_ydata()[~np.isnan(thick.get_ydata())]) == {15.0}
+    assert set(thin.get_ydata()[~np.isnan(thin.get_ydata())]) == {10.0}
 
 
 def test_names_with_spaces_are_pictures_in_markdown():

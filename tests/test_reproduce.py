@@ -205,6 +205,8 @@ def test_the_piece_that_is_timed_has_the_minibatches_of_its_run(preset):
     for part in ("ppo", "bonus"):
         rows = run.envs * run.rollout / getattr(run, part).minibatches
         assert piece.envs * piece.rollout / getattr(piece, part).minibatches == rows
+    agent_steps = (piece.envs, run.envs)  # behind one step of all environments
+    assert piece.dqn.updates / agent_steps[0] == run.dqn.updates / agent_steps[1]
     assert small_piece(piece) == piece
 
 

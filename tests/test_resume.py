@@ -14,6 +14,7 @@ import pytest
 from test_train import assert_same, fresh, small
 
 from surprise_memory import __main__
+from surprise_memory.agents.dqn import DQN
 from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.noisy_tv import NoisyTV
@@ -191,6 +192,52 @@ def test_a_warm_up_whose_replay_is_not_saved_begins_again(tmp_path, monkeypatch)
     monkeypatch.undo()
     out.close()
     assert read_checkpoint(resume(tmp_path / "a", run))["runner"]["steps"] >= 512
+
+
+def test_a_signal_in_the_pre_training_is_heard(tmp_path, monkeypatch):
+    run = small("lwm", steps=512, warmup_rollouts=3)
+    updates = []
+
+    def ask(agent, bonus):
+        updates.append(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(DQN, "_update_encoder", ask)
+    with pytest.raises(KeyboardInterrupt, match="in the pre-training"):
+        train(run, fresh(tmp_path / "a", run))
+    assert len(updates) == 1 < run.dqn.pretrain_pairs
+
+
+def test_a_signal_while_the_replay_is_refilled_is_heard(tmp_path, monkeypatch):
+    run = small("none", agent="dqn", steps=2048, warmup_rollouts=3)
+    run = dataclasses.replace(run, dqn=dataclasses.replace(run.dqn, save_replay="never"))
+    train(run, out := fresh(tmp_path / "a", run))
+    out.close()
+    saved = out.checkpoint.read_bytes()
+    more = dataclasses.replace(run, steps=4096)
+    collected = []
+
+    def ask(agent, *args):
+        collected.append(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return args[-1]  # the bonus's carry
+
+    monkeypatch.setattr(DQN, "warm_up", ask)
+    with pytest.raises(KeyboardInterrupt, match="while the replay was refilled"):
+        resume(tmp_path / "a", more)
+    assert len(collected) == 1 and out.checkpoint.read_bytes() == saved
+
+
+# --- evaluation ----------------------------------------------------------------------------------
+
+
+def test_a_score_is_never_that_of_a_shorter_run(tmp_path):
+    run = dataclasses.replace(small(steps=256), eval_episodes=2)
+    train(run, out := fresh(tmp_path / "a", run))
+    assert out.eval.exists()
+    out.close()
+    longer = dataclasses.replace(run, steps=1024, eval_episodes=0)
+    assert not resume(tmp_path / "a", longer).eval.exists()
 
 
 # --- signals -------------------------------------------------------------------------------------

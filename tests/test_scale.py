@@ -195,3 +195,17 @@ def test_the_reward_that_is_told_is_zero_while_none_is_paid():
         paid.append(bool(torch.stack(rewards).any()))
         told.append(bonus.update()["intrinsic/reward_norm"] > 0)
     assert told == paid and paid[-1] and not paid[1]
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.45, 0.5, 0.9])
+def test_a_short_window_settles_too(momentum):
+    """Otherwise a bonus in a loop of one's own would never pay."""
+    T, B = 64, 2
+    scaler = RewardScaler(B, 0.99, momentum, follows_level=True)
+    valid = torch.ones(T, B, dtype=torch.bool)
+    rng = torch.Generator().manual_seed(0)
+    steps = 0
+    while not scaler.settled:
+        scaler.update(torch.rand(T, B, generator=rng), valid)
+        steps += T * B
+        assert steps <= LEVEL_STEPS + T * B

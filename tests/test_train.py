@@ -19,7 +19,7 @@ from surprise_memory.cli import main
 from surprise_memory.envs import TOY, make_vec
 from surprise_memory.envs.toy import Toy
 from surprise_memory.errors import UserError
-from surprise_memory.training.checkpoint import read_checkpoint, restore
+from surprise_memory.training.checkpoint import Parts, read_checkpoint, restore
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig, from_dict
 from surprise_memory.training.evaluate import evaluate
@@ -225,7 +225,8 @@ def test_warm_up_teaches_the_bonus_and_leaves_the_scale_alone():
     run = small(warmup_rollouts=3)
     env, agent, bonus = build(run)
     weights = bonus.model.memory.w.encode.weight.clone()
-    warm_up(run, env, agent, bonus, loop := RunnerState.reset(env, bonus))
+    parts = Parts(run, None, env, agent, bonus)  # nothing is written
+    warm_up(parts, loop := RunnerState.reset(env, bonus))
     assert loop.steps == 3 * run.envs * run.rollout
     assert bonus.scaler.moments.count < 1 < bonus.model.obs_norm.moments.count
     assert bonus.scaler.filtered.abs().min() > 0  # the filter has climbed

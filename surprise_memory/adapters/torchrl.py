@@ -25,7 +25,14 @@ from surprise_memory.errors import UserError, check_option, how_to_install
 try:
     from tensordict import TensorDictBase
     from tensordict.nn import TensorDictModuleBase
-    from torchrl.data import Bounded, Categorical, OneHot
+    from torchrl.data import (
+        Bounded,
+        Categorical,
+        MultiCategorical,
+        MultiOneHot,
+        OneHot,
+        Unbounded,
+    )
 except ImportError as error:
     raise ImportError(f"TorchRL is not installed: {how_to_install('torchrl')}.") from error
 
@@ -125,7 +132,10 @@ class SurpriseModule(TensorDictModuleBase):  # type: ignore[misc]  # it has no t
     def _actions(self, batch: TensorDictBase) -> Tensor:
         """Actions (B, T) or (B, T, A) as the bonus counts them: one-hot ones are numbered."""
         action: Tensor = batch["action"]
-        if isinstance(self.spec, OneHot):
+        if isinstance(self.spec, MultiOneHot):
+            parts = action.long().split(list(self.spec.nvec), -1)
+            action = torch.stack([part.argmax(-1) for part in parts], -1)
+        elif isinstance(self.spec, OneHot):
             action = action.long().argmax(-1)
         if len(batch.batch_size) == 1:
             action = action[None]
@@ -166,7 +176,11 @@ def observation_spec(env: Any, key: Any) -> Any:
 
 def action_space(spec: Any) -> Space[Any] | None:
     """TorchRL's spec of one environment's action as Gymnasium's space; None: it has no such."""
-    if isinstance(spec, OneHot):
+    if isinstance(spec, MultiOneHot | MultiCategorical) and len(spec.shape) == 1:
+        return spaces.MultiDiscrete([int(n) for n in spec.nvec])
+    if isinstance(spec, Unbounded) and spec.domain == "continuous" and len(spec.shape) == 1:
+        return spaces.Box(-np.inf, np.inf, tuple(spec.shape), np.float32)
+    if isinstance(spec, OneHot) and not isinstance(spec, MultiOneHot):
         return spaces.Discrete(int(spec.space.n))
     if isinstance(spec, Categorical) and not spec.shape:
         return spaces.Discrete(int(spec.space.n))

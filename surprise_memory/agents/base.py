@@ -1,5 +1,6 @@
 """What the training loop needs of an agent. The defaults are those of an on-policy one."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -77,8 +78,8 @@ class Agent:
         _, _, carry = bonus.train_on(chunk, carry, warmup=True)
         return carry
 
-    def after_warmup(self, bonus: Any) -> None:
-        """Learn once from all warm-up rollouts."""
+    def after_warmup(self, bonus: Any, trained: Callable[[float], None]) -> None:
+        """Learn once from all warm-up rollouts; `trained` gets the share done after each update."""
 
     def can_save_warmup(self) -> bool:
         """Whether a run can resume in the midst of its warm-up."""

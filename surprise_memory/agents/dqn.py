@@ -7,6 +7,7 @@ bring that state up to date with today's weights.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -188,16 +189,21 @@ class DQN(Agent):
         """Store it: it is learnt from when it is drawn."""
         return self.store(chunk, bonus, carry)
 
-    def after_warmup(self, bonus: ReplayTrainer | None) -> None:
+    def after_warmup(self, bonus: ReplayTrainer | None, trained: Callable[[float], None]) -> None:
         """Train the bonus on the random actions: first its encoder, then the rest."""
         if bonus is None or not self.replay.ready:
             return
+        pairs = 0
         if bonus.model.surprise.pairs:
-            for _ in range(self.config.pretrain_pairs):
+            pairs = self.config.pretrain_pairs
+        updates = pairs + self.config.pretrain
+        for number in range(updates):
+            if number < pairs:
                 self._update_encoder(bonus)
-        for _ in range(self.config.pretrain):
-            drawn = self.draw()
-            bonus.train_on(drawn.chunk, torch.ones_like(drawn.weight), warmup=True)
+            else:
+                drawn = self.draw()
+                bonus.train_on(drawn.chunk, torch.ones_like(drawn.weight), warmup=True)
+            trained((number + 1) / updates)
 
     def can_save_warmup(self) -> bool:
         """Only with the replay, which is what the warm-up makes."""

@@ -90,6 +90,8 @@ def check_actions(action: Tensor, actions: Actions, valid: Tensor) -> None:
         return
     columns = action.reshape(*valid.shape, len(actions.choices)).unbind(-1)
     for column, (first, count) in zip(columns, actions.choices, strict=True):
+        if not column.is_floating_point():
+            column = column.long()  # torch cannot compare all unsigned numbers
         last = first + count - 1
         fine = (column >= first) & (column <= last) & (column == column.long())
         bad = (~fine).nonzero()  # also in rows that never happened: there is no code for others

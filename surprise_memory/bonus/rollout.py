@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from surprise_memory.bonus.limits import check_reward
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.bonus.trainer import Trainer
 from surprise_memory.errors import UserError
@@ -76,11 +78,13 @@ class RolloutTrainer(Trainer):
         knows_nothing = bool(self.updates == 0)
         if warmup or knows_nothing:
             model.update_obs_norm(chunk)
+        if knows_nothing:  # stages start from the rollout that they are about to judge
+            _, rehearsal, _ = self(chunk, carry)
+            model.update_stages(rehearsal, chunk.valid, warmup)
         raw, trace, after = self(chunk, carry)
-        if knows_nothing:  # statistics start from what they are about to judge
-            model.update_stages(trace, chunk.valid, warmup)
-            raw, trace, after = self(chunk, carry)
-        self.scaler.update(self._measured(raw, trace), chunk.valid, warmup)
+        measured = self._measured(raw, trace)
+        check_reward(torch.where(chunk.valid, measured, 0.0))
+        self.scaler.update(measured, chunk.valid, warmup)
         return Payment(self.reward(raw), chunk, trace, after, warmup, knows_nothing)
 
     def _learn(self, payment: Payment) -> tuple[dict[str, float], Carry]:

@@ -22,7 +22,7 @@ from surprise_memory.bonus.model import BonusModel
 from surprise_memory.bonus.trace import Carry, Trace
 from surprise_memory.errors import OtherVersion, UserError
 from surprise_memory.nn import ranks
-from surprise_memory.nn.devices import pick_device
+from surprise_memory.nn.devices import HOST, own_mode, pick_device
 from surprise_memory.nn.nets import set_precision
 from surprise_memory.nn.persistence import with_persistence
 from surprise_memory.types import Chunk
@@ -69,6 +69,12 @@ class Trainer(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """What `bonus.to(device)` calls: the optimiser comes along."""
+        dtype = fn(torch.empty(0, dtype=torch.float32, device=HOST)).dtype
+        if dtype != torch.float32:
+            raise UserError(
+                f"A bonus computes in float32 and cannot become {dtype}: leave it out of such "
+                'calls. Bonus(..., precision="bf16") multiplies in bfloat16.'
+            )
         super()._apply(fn, recurse)
         self.optimiser.load_state_dict(self.optimiser.state_dict())
         return self
@@ -89,7 +95,8 @@ class Trainer(nn.Module):
         """The raw reward (T, B) of a chunk, its trace, and the carry after it. Changes nothing."""
         check_chunk(chunk)
         check_carry(carry)
-        answer: tuple[Tensor, Trace, Carry] = self.model(chunk.to(self.device), carry)
+        with own_mode(self.device):
+            answer: tuple[Tensor, Trace, Carry] = self.model(chunk.to(self.device), carry)
         return answer
 
     def reward(self, raw: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ Options = TypeVar("Options")
 
 def count(text: str) -> int:
     """'10M' -> 10,000,000; also k, and plain or scientific numbers."""
-    match = re.fullmatch(r"(-?[\d_,.]+(?:e\d+)?)([kKmM]?)", text)
+    thousands = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"  # a comma in another place may be a decimal one
+    match = re.fullmatch(rf"(-?(?:{thousands}|[\d_.]+)(?:e\d+)?)([kKmM]?)", text)
     value = Decimal("NaN")
     if match:
         digits = match[1].replace(",", "").replace("_", "")

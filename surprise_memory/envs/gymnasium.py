@@ -84,7 +84,7 @@ class Gymnasium(VecEnv):
                 )
             raise UserError(sentence) from error
         self.num_envs = num_envs
-        self.seed = seed
+        self.seed: int | None = seed  # None once the copies have it
         self.name = env_id
         self.step_seconds = 0.0
         self.action_space = self.env.single_action_space
@@ -98,9 +98,10 @@ class Gymnasium(VecEnv):
         self.adapter = AutoresetAdapter(self.env, prepare)
 
     def reset(self) -> Array:
-        """Start all episodes; environment i has seed + i."""
+        """Start all episodes. At first environment i takes seed + i, later resets go on from it."""
+        seed, self.seed = self.seed, None
         with time_limit(self.step_seconds, self.name):
-            return self.adapter.reset(self.seed)
+            return self.adapter.reset(seed)
 
     def step(self, action: Array) -> Step:
         """Act in all environments."""

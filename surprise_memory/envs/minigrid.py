@@ -135,8 +135,15 @@ class MiniGrid(VecEnv):
         return self.adapter.reset(None)
 
     def step(self, action: Array) -> Step:
-        """Act in all environments."""
-        return self.adapter.step(action.astype(np.int32))
+        """Act in all environments.
+
+        EnvPool calls an end that the task judges a time limit where both come in the same step.
+        """
+        step = self.adapter.step(action.astype(np.int32))
+        judged = step.truncated & (step.reward != 0)
+        return step._replace(
+            terminated=step.terminated | judged, truncated=step.truncated & ~judged
+        )
 
     def events(self, obs: Array) -> dict[str, Array]:
         """Key, door and goal in view, and whether something is carried."""

@@ -1,5 +1,6 @@
 """What runs inside a worker process, and the memory it shares with the process that started it."""
 
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +64,8 @@ def work(
     stack: int,
 ) -> None:
     """Hold the environments of some rows and follow commands until the pipe closes."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all: the run ends us
+    os.setsid()  # a signal for the whole group is for the run alone, which saves and then ends us
+    for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
         envs = [make(**options) for _ in rows]

@@ -52,7 +52,8 @@ class Actions(nn.Module):
         else:
             raise UserError(
                 "This method models Discrete, MultiDiscrete and Box actions of one axis, "
-                f"this environment has {space}."
+                f"this environment has {space}. Choose one that models none, such as "
+                "rnd+sm+recognise."
             )
         self.counts = [count for _, count in self.choices]
         self.width = sum(self.counts) if self.choices else sum(self.shape)

@@ -4,6 +4,7 @@ They are part of the state_dict, and only `update` moves them. They stay on the 
 has no float64.
 """
 
+import math
 from collections.abc import Callable
 from typing import Self
 
@@ -21,17 +22,10 @@ class Statistics(nn.Module):
     """Base of what holds float64."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move as any module does, but only to where there is float64."""
-        target = fn(torch.empty(0, device=HOST)).device
-        if target != float64_device(target):
-            fn = stay_on_host
-        super()._apply(fn, recurse)
+        """Move as any module does, but only to where there is float64, and never to float32."""
+        target = float64_device(fn(torch.empty(0, device=HOST)).device)
+        super()._apply(lambda x: x.to(target), recurse)
         return self
-
-
-def stay_on_host(x: Tensor) -> Tensor:
-    """What a device without float64 does to it."""
-    return x.to(HOST)
 
 
 class RunningMoments(Statistics):
@@ -58,6 +52,12 @@ class RunningMoments(Statistics):
         count = torch.tensor(PRIOR, dtype=torch.float64, device=HOST)
         self.register_buffer("count", count)
 
+    def most_past(self, rows: int) -> float:
+        """How many rows all of the past may count as, beside a batch of so many."""
+        if self.momentum is None:
+            return math.inf
+        return rows * self.momentum / (1 - self.momentum)
+
     def update(self, batch: Tensor) -> None:
         """Take in a batch (K, *shape), all ranks' at once; an empty one changes nothing."""
         self.merge(ranks.moments(double(batch)))
@@ -68,10 +68,7 @@ class RunningMoments(Statistics):
         size = batch.size
         if size == 0:
             return
-        past = self.count
-        if self.momentum is not None:
-            batch_size = max(size, self.least)
-            past = past.clamp(max=batch_size * self.momentum / (1 - self.momentum))
+        past = self.count.clamp(max=self.most_past(max(size, self.least)))
         total = past + size
         delta = batch.mean - self.mean
         spread = self.var * past + batch.var * size

@@ -41,7 +41,8 @@ class Persistence(Statistics):
         # Of x - reference, its square, (x' - x)^2 / 2, and whether x changed.
         self.register_buffer("sums", torch.stack([zero] * 4))
         self.register_buffer("pairs", torch.tensor(0, device=HOST))
-        self.register_buffer("keep", torch.ones(shape, device=HOST), persistent=False)
+        keep = torch.ones(shape, dtype=torch.float32, device=HOST)
+        self.register_buffer("keep", keep, persistent=False)
         self.ignored = 0  # features; on the host, so that asking need not wait for a device
         self.register_load_state_dict_post_hook(decide)
 
@@ -54,9 +55,11 @@ class Persistence(Statistics):
     @torch.no_grad()
     def update(self, obs: Tensor, next_obs: Tensor) -> None:
         """Take in pairs of observations (K, *shape), one step apart."""
-        step = max(1, len(obs) // SAMPLE)
-        a = double(obs[::step])
-        b = double(next_obs[::step])
+        # Not every so many rows: where that divides the number of environments, one would be seen.
+        spread = torch.linspace(0, len(obs) - 1, min(len(obs), SAMPLE), device=HOST)
+        rows = spread.long().to(obs.device)
+        a = double(obs[rows])
+        b = double(next_obs[rows])
         if not self.pairs:
             self.reference.copy_(ranks.moments(b).mean)
         x = b - self.reference

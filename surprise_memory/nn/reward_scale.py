@@ -68,7 +68,8 @@ class RewardScaler(Statistics):
     @property
     def settled(self) -> Tensor:
         """Whether enough steps were taken in for the divisor to mean anything: scalar, bool."""
-        return self.moments.count >= LEVEL_STEPS
+        # A short window never holds as many.
+        return self.moments.count >= min(LEVEL_STEPS, self.moments.most_past(LEVEL_STEPS))
 
     def forward(self, reward: Tensor) -> Tensor:
         """Scale rewards of any shape with the statistics as they are.

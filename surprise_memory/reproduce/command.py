@@ -155,24 +155,25 @@ def learning_lines(todo: list[Cell]) -> list[str]:
 
 
 def measure_speed(run: RunConfig) -> float:
-    """Steps a second of a small piece of a run: two rollouts, two updates."""
+    """Steps a second of a small piece of a run: the second of two rollouts, and its updates."""
     run = small_piece(run)
     with using_threads(run.threads, learn_at_once(run)):
         env, agent, bonus = build(run)
         state = RunnerState.reset(env, bonus)
-        began = time.monotonic()
         for _ in range(2):  # a recurrent agent learns from the second block on
+            steps = state.steps
+            began = time.monotonic()
             chunk, _ = collect(env, agent, state, agent.rollout_length(run.rollout), bonus)
             _, _, state.bonus_carry = agent.learn(chunk, bonus, state.bonus_carry)
         seconds = time.monotonic() - began
         env.close()
-    return state.steps / seconds
+    return (state.steps - steps) / seconds
 
 
 def small_piece(run: RunConfig) -> RunConfig:
-    """A run with few environments whose minibatches are as large as its own.
+    """A run with few environments, as large minibatches, and as many updates a step.
 
-    Smaller ones would cost much more a step.
+    Smaller minibatches would cost much more a step.
     """
     envs = min(run.envs, 8)
 
@@ -181,7 +182,9 @@ def small_piece(run: RunConfig) -> RunConfig:
 
     ppo = dataclasses.replace(run.ppo, minibatches=fewer(run.ppo.minibatches))
     bonus = dataclasses.replace(run.bonus, minibatches=fewer(run.bonus.minibatches))
-    return dataclasses.replace(run, envs=envs, ppo=ppo, bonus=bonus)
+    # The DQN counts its updates by steps of all environments at once.
+    dqn = dataclasses.replace(run.dqn, updates=run.dqn.updates * envs / run.envs)
+    return dataclasses.replace(run, envs=envs, ppo=ppo, dqn=dqn, bonus=bonus)
 
 
 def raise_failures(failed: dict[str, str]) -> None:

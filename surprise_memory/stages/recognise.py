@@ -175,7 +175,9 @@ class Recognise(Stage):
         """An even spread of the steps (T, B) that happened, as rows (K,) of all ranks' together."""
         happened = ranks.gather(valid, dim=1)
         rows = happened.flatten().nonzero().squeeze(1)
-        number = min(len(rows), max(1, int(len(self.points) * self.config.turnover)))
+        number = max(1, int(len(self.points) * self.config.turnover))
+        if number >= len(rows):  # a spread would hit some of them twice, and others never
+            return rows
         numbers = torch.arange(number, device=rows.device) + self.added * number
         spread = (double(numbers + 1) * GOLDEN) % 1
         return rows[(spread * len(rows)).long().to(rows.device)]

@@ -191,6 +191,8 @@ def draw_tsne(bonus: Trainer, episode: Chunk, path: Path, seed: int) -> None:
     )
     for axis, (title, x, value) in zip(axes, panels, strict=True):
         points = x[:, 0].double().numpy()
+        if len(points) < 2:
+            raise UserError("t-SNE needs an episode of at least two steps: choose another --seed.")
         perplexity = min(30.0, (len(points) - 1) / 3)
         tsne = manifold.TSNE(perplexity=perplexity, random_state=seed, init="random")
         flat = tsne.fit_transform(points)  # (T, 2)

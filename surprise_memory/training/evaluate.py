@@ -1,4 +1,4 @@
-"""Evaluation: a fixed quota of episodes for each environment, with everything frozen."""
+"""Evaluation: rounds of one episode in each environment, with everything frozen."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,6 +7,7 @@ import numpy as np
 
 from surprise_memory.agents.base import Agent, Mode
 from surprise_memory.envs import VecEnv
+from surprise_memory.envs.base import Array
 from surprise_memory.training.collect import RunnerState, env_step
 
 
@@ -27,40 +28,40 @@ def evaluate(
 ) -> Evaluation:
     """Task returns of `episodes` whole episodes, unclipped.
 
-    Every environment plays the same number (the first few one more): taking the first that finish
-    would favour short ones. An episode of `longest` steps is cut: its return so far counts, and its
-    environment, which cannot be reset alone, plays no more. The agent's random stream is put back,
-    so that evaluation leaves no mark on a run. `bonus` is for agents that observe it while they
-    act.
+    They are played in rounds, one in each environment: taking the first that finish would favour
+    short ones. An episode of `longest` steps is cut, and its return so far counts. The agent's
+    random stream is put back, so that evaluation leaves no mark on a run. `bonus` is for agents
+    that observe it while they act.
     """
     stream = agent.rng.get_state()
-    quota = np.full(env.num_envs, episodes // env.num_envs)
-    quota[: episodes % env.num_envs] += 1
-    played = np.zeros(env.num_envs, int)
-    finished: list[list[float]] = [[] for _ in quota]
-    returns = np.zeros(env.num_envs)
-    lengths = np.zeros(env.num_envs, int)
-    cut = 0
-    state = RunnerState.reset(env, bonus)
-    while (played < quota).any():
-        row = env_step(env, agent, state, bonus, mode)
-        returns += row["reward"].numpy()
-        lengths += row["valid"].numpy()
-        ended = (row["terminated"] | row["truncated"]).numpy()
-        too_long = ~ended & (played < quota) & (lengths >= longest)
-        for b in np.flatnonzero(ended | too_long):
-            if played[b] < quota[b]:
-                finished[b].append(float(returns[b]))
-            played[b] += 1
-            returns[b] = 0.0
-            lengths[b] = 0
-        cut += int(too_long.sum())
-        quota[too_long] = played[too_long]
-    agent.rng.set_state(stream)
     found: list[float] = []
-    for done in finished:
-        found += done
+    cut = 0
+    while len(found) < episodes:
+        number = min(env.num_envs, episodes - len(found))
+        returns, ended = play_round(agent, env, number, mode, bonus, longest)
+        found += returns.tolist()
+        cut += int((~ended).sum())
+    agent.rng.set_state(stream)
     return Evaluation(found, cut)
+
+
+def play_round(
+    agent: Agent, env: VecEnv, number: int, mode: Mode, bonus: Any, longest: float
+) -> tuple[Array, Array]:
+    """Task returns (K,) of one episode in each of the first K environments, and which ended."""
+    state = RunnerState.reset(env, bonus)
+    returns = np.zeros(number)
+    ended = np.zeros(number, bool)
+    running = np.ones(number, bool)
+    length = 0
+    while running.any():
+        row = env_step(env, agent, state, bonus, mode)
+        returns[running] += row["reward"][:number].numpy()[running]
+        ends = row["terminated"] | row["truncated"]
+        ended |= running & ends[:number].numpy()
+        length += 1
+        running = ~ended & (length < longest)
+    return returns, ended
 
 
 def summary(evaluation: Evaluation) -> dict[str, object]:

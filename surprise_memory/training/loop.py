@@ -86,6 +86,8 @@ def _train(run: RunConfig, out: RunDir, report: Report | None, at: At) -> Runner
         parts = Parts(run, out, env, agent, bonus)
         state = start(parts, saved, stop, at)
         del saved  # the parts have copies
+        if state.steps < run.steps and ranks.first():
+            out.eval.unlink(missing_ok=True)  # of a shorter run, which goes on here
         T = agent.rollout_length(run.rollout)
         clock = Clock(state.steps)
         while state.steps < run.steps and not ranks.anyones(stop.asked):

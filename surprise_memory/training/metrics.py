@@ -7,7 +7,7 @@ from torch import Tensor
 
 from surprise_memory.errors import UserError
 from surprise_memory.nn import ranks
-from surprise_memory.training.collect import Episode, RunnerState
+from surprise_memory.training.collect import RECENT, Episode, RunnerState
 from surprise_memory.training.rundir import RunDir
 from surprise_memory.types import Chunk
 
@@ -31,9 +31,13 @@ def rollout_metrics(
 
 
 def episode_metrics(episodes: list[Episode], recent: deque[float]) -> dict[str, float]:
-    """Task return and length of the episodes that ended in this rollout; nothing where none did."""
+    """Task return and length of the episodes that ended in this rollout; nothing where none did.
+
+    Episodes that succeed end sooner. The mean of the first few would be theirs, so the mean of the
+    last 128 is not given before there are as many.
+    """
     row = {"charts/episodes": float(len(episodes))}
-    if recent:
+    if len(recent) == RECENT:
         row["charts/return_128"] = float(np.mean(recent))
     if episodes:
         row["charts/episodic_return"] = float(np.mean([value for value, _ in episodes]))
@@ -49,6 +53,8 @@ def tv_metrics(chunk: Chunk, r_int: Tensor | None) -> dict[str, float]:
     if "watched" not in chunk.extras:
         return {}
     watched = ranks.gather(chunk.extras["watched"][chunk.valid])
+    if not len(watched):  # every step only reset an environment
+        return {}
     report = {"noisy_tv/share": watched.float().mean().item()}
     if r_int is not None and watched.any() and not watched.all():
         paid = ranks.gather(r_int[chunk.valid]).double()

@@ -61,12 +61,14 @@ def rest(began: float, share: float) -> str:
 def left(seconds: float) -> str:
     """The time that is left, in words.
 
-    >>> left(50), left(100)
-    ('50 s left', '2 min left')
+    >>> left(50), left(100), left(9000)
+    ('50 s left', '2 min left', '2.5 h left')
     """
     if seconds < 60:
         return f"{seconds:.0f} s left"
-    return f"{seconds / 60:.0f} min left"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min left"
+    return f"{seconds / 3600:.1f} h left"
 
 
 def line(row: dict[str, Any]) -> str:
@@ -74,6 +76,8 @@ def line(row: dict[str, Any]) -> str:
     parts = [f"{row['charts/SPS']:,} steps/s"]
     if "charts/return_128" in row:
         parts.append(f"return {row['charts/return_128']:.3f}")
+    elif "charts/episodic_return" in row:
+        parts.append(f"return {row['charts/episodic_return']:.3f} (first episodes)")
     if "intrinsic/novelty" in row:
         parts.append(f"surprise {row['intrinsic/surprise_norm']:.3f}")
         parts.append(f"novelty {row['intrinsic/novelty']:.3f}")

@@ -61,8 +61,7 @@ def start(parts: Parts, saved: dict[str, Any] | None, stop: Stop, at: At) -> Run
     if saved["warmup"] is not None:
         finish_warmup(parts, state, saved["warmup"]["done"], stop, at)
     elif state.steps < run.steps:
-        missing = agent.rollouts_to_refill(state.steps, warmup_rollouts(run))
-        fill(run, env, agent, agent, bonus, state, missing)
+        refill(parts, state, stop, at)
     return state
 
 
@@ -84,11 +83,11 @@ def resume(parts: Parts, saved: dict[str, Any], at: At) -> RunnerState:
 
 
 def finish_warmup(parts: Parts, state: RunnerState, done: int, stop: Stop, at: At) -> None:
-    """The warm-up from its rollout `done` on. It may be stopped, and saved, between rollouts."""
-    run, _, env, agent, bonus = parts
+    """The warm-up from its rollout `done` on. It may be stopped, and saved, after each rollout."""
+    run, agent = parts.run, parts.agent
     clock = Clock(state.steps)
 
-    def after(number: int) -> None:
+    def collected(number: int) -> None:
         at(state.steps, "warming up")
         asked = ranks.anyones(stop.asked)
         due = ranks.from_first(clock.save_due(run.save_minutes))
@@ -97,7 +96,31 @@ def finish_warmup(parts: Parts, state: RunnerState, done: int, stop: Stop, at: A
         if asked:
             raise KeyboardInterrupt(stopped_in_warm_up(state.steps, agent.can_save_warmup()))
 
-    warm_up(run, env, agent, bonus, state, done, after)
+    def trained(share: float) -> None:
+        at(state.steps, f"pre-training, {share:.0%}")
+        if ranks.anyones(stop.asked):
+            raise KeyboardInterrupt(
+                "Stopped in the pre-training, which is not saved: with --resume the run goes on "
+                "from a checkpoint of its warm-up, or begins again."
+            )
+
+    warm_up(parts, state, done, collected, trained)
+
+
+def refill(parts: Parts, state: RunnerState, stop: Stop, at: At) -> None:
+    """A run that resumes without its replay collects some of it before it learns."""
+    began = state.steps
+
+    def collected(number: int) -> None:
+        at(state.steps, "refilling the replay")
+        if ranks.anyones(stop.asked):
+            raise KeyboardInterrupt(
+                f"Stopped while the replay was refilled. The checkpoint at step {began:,} is "
+                "intact: add --resume to continue."
+            )
+
+    missing = parts.agent.rollouts_to_refill(state.steps, warmup_rollouts(parts.run))
+    fill(parts, parts.agent, state, missing, collected=collected)
 
 
 def stopped_in_warm_up(steps: int, saved: bool) -> str:

@@ -1,63 +1,64 @@
 """Before the first update: random actions teach the bonus what is ordinary, and nothing is paid."""
 
 from collections.abc import Callable
-from typing import Any
 
 from surprise_memory.agents import Agent
-from surprise_memory.envs import VecEnv
 from surprise_memory.errors import UserError
+from surprise_memory.training.checkpoint import Parts
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
-from surprise_memory.training.config import RunConfig
 from surprise_memory.training.plan import warmup_rollouts
 from surprise_memory.training.processes import own_actions
 from surprise_memory.types import Chunk
 
-After = Callable[[int], None]  # gets the number of rollouts that are done
+Collected = Callable[[int], None]  # gets the number of rollouts that are done
+Trained = Callable[[float], None]  # gets the share of the pre-training that is done
+
+
+def go_on(_done: float) -> None:
+    """For callers who neither stop nor save in between."""
 
 
 def warm_up(
-    run: RunConfig,
-    env: VecEnv,
-    agent: Agent,
-    bonus: Any,
+    parts: Parts,
     state: RunnerState,
     done: int = 0,
-    after: After | None = None,
+    collected: Collected = go_on,
+    trained: Trained = go_on,
 ) -> None:
     """Random actions train the bonus and its statistics.
 
-    `done` rollouts are behind a run that resumes here. `after` is called between two rollouts.
+    `done` rollouts are behind a run that resumes here. `collected` is called after each rollout,
+    `trained` after each update of an agent that learns from all of them at the end.
     """
+    run, _, env, agent, bonus = parts
     if not done:
         env.action_space.seed(run.seed)
         own_actions(env.action_space)
     if agent.needs_warmup(bonus):
         follower = agent if agent.recurrent else None
         actor = RandomAgent(env, follower)
-        for number in range(done, warmup_rollouts(run)):
-            if number > done and after is not None:
-                after(number)
-            fill(run, env, actor, agent, bonus, state, 1)
-        agent.after_warmup(bonus)
+        fill(parts, actor, state, warmup_rollouts(run), done, collected)
+        agent.after_warmup(bonus, trained)
 
 
 def fill(
-    run: RunConfig,
-    env: VecEnv,
+    parts: Parts,
     actor: Agent,
-    agent: Agent,
-    bonus: Any,
     state: RunnerState,
     rollouts: int,
+    done: int = 0,
+    collected: Collected = go_on,
 ) -> None:
-    """Collect rollouts that the agent does not learn from.
+    """Collect rollouts that the agent does not learn from, `done` of which are behind it.
 
     These come at the start, and when a run resumes without its replay.
     """
-    for _ in range(rollouts):
+    run, _, env, agent, bonus = parts
+    for number in range(done, rollouts):
         chunk, _ = collect(env, actor, state, agent.rollout_length(run.rollout), bonus)
         check_finite(chunk)
         state.bonus_carry = agent.warm_up(chunk, bonus, state.bonus_carry)
+        collected(number + 1)
 
 
 def check_finite(chunk: Chunk) -> None:

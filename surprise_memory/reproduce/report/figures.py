@@ -163,13 +163,14 @@ def curves_of(runs: list[Result], metric: str) -> list[Curve]:
 
 
 def draw_band(axis: Any, curves: list[Curve], label: str, style: dict[str, Any]) -> None:
-    """Mean and one std over the runs; a thin line from where the first of them has ended."""
+    """Mean and one std over the runs; a thin line where not all of them have a value."""
     if not curves:
         return
     x, centre, std = band(curves)
-    shared = x <= min(steps[-1] for steps, _ in curves)
-    axis.plot(x[shared], centre[shared], lw=1.6, label=label, **style)
-    axis.plot(x[~shared], centre[~shared], lw=0.6, **style)
+    shared = x >= max(steps[0] for steps, _ in curves)
+    shared &= x <= min(steps[-1] for steps, _ in curves)
+    axis.plot(x, np.where(shared, centre, np.nan), lw=1.6, label=label, **style)
+    axis.plot(x, np.where(shared, np.nan, centre), lw=0.6, **style)
     if len(curves) > 1:
         low, high = centre - std, centre + std
         axis.fill_between(x, low, high, where=shared, color=style["color"], alpha=0.15, lw=0)

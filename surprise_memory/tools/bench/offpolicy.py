@@ -21,7 +21,6 @@ from surprise_memory.tools.bench.timing import (
 from surprise_memory.training.collect import RandomAgent, RunnerState, collect
 from surprise_memory.training.config import RunConfig
 from surprise_memory.training.loop import build
-from surprise_memory.training.warmup import fill
 
 METHODS = ("none", "lwm", "lwm+sm")
 PARTS = (
@@ -48,7 +47,9 @@ class TimedDQN:
         self.state = RunnerState.reset(self.env, self.bonus)
         self.env.action_space.seed(run.seed)
         actor = RandomAgent(self.env, self.agent)
-        fill(self.run, self.env, actor, self.agent, self.bonus, self.state, 2)
+        for _ in range(2):
+            chunk, _ = collect(self.env, actor, self.state, run.dqn.unroll, self.bonus)
+            self.state.bonus_carry = self.agent.warm_up(chunk, self.bonus, self.state.bonus_carry)
         replay = self.agent.replay
         self.in_env = self._meters(self.env, "step")
         self.drawing = self._meters(replay, "sample", "pairs")

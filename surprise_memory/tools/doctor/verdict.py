@@ -6,6 +6,7 @@ from surprise_memory.tools.doctor.diagnosis import Measures, get
 
 BUYS = 1.0  # price of noise, in usual steps, from which an agent is better off watching it
 HARMLESS = 0.2  # price below which it is better off anywhere else
+DEAD = 0.98  # share of steps without pay from which a bonus cannot guide anything
 SAME = 0.03  # a difference of correlations or z-scores too small to mention
 
 
@@ -46,8 +47,9 @@ def alive(measures: Measures, paid: str) -> str:
         return f"The bonus is broken: {bad:.0f} values are NaN or infinite. {cure}"
     mean = get(measures, "mean", paid)
     zeros = get(measures, "zeros", paid) or 0
-    if mean is None or mean == 0 or zeros > 0.5:
-        return f"The bonus is dead: it is zero on {100 * zeros:.0f} % of the steps."
+    if mean is None or mean == 0 or zeros > DEAD:
+        cure = "Take another --method, or look for a stage that withholds everything."
+        return f"The bonus is dead: it is zero on {100 * zeros:.0f} % of the steps. {cure}"
     cv = get(measures, "cv", paid)
     if cv is None or cv < 0.01:
         return "The bonus is blind: it pays the same for every step, so it cannot guide anything."
@@ -58,7 +60,10 @@ def alive(measures: Measures, paid: str) -> str:
         return f"The bonus is drowned: its scale is {times}. {cure}"
     scaled = get(measures, "scaled_mean", paid) or 0
     spread = f"std {100 * cv:.0f} % of its mean"
-    return f"The bonus is alive: finite, {spread}, {scaled:.2g} per step after scaling."
+    facts = f"finite, {spread}, {scaled:.2g} per step after scaling"
+    if zeros > 0.5:  # `expect` and a young `trust` pay what is above the expected alone
+        facts += f", and zero on {100 * zeros:.0f} % of the steps"
+    return f"The bonus is alive: {facts}."
 
 
 def bought(measures: Measures, paid: str, noise_step: str, cure: str) -> str:
