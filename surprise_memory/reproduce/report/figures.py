@@ -19,8 +19,9 @@ POINTS = 100  # of a curve
 MANY = 10  # entries in one panel
 W_HIDDEN = "bonus.memory.w_hidden"
 W_RATE = "bonus.memory_lr"
+RETURN = "charts/return_128"
 CURVES = {
-    "charts/return_128": "task return, last 128 episodes",
+    RETURN: "task return, last 128 episodes",
     "intrinsic/reward_norm": "scaled bonus per step",
     "noisy_tv/share": "share of steps watching the TV",
 }
@@ -47,9 +48,12 @@ def figures(study: Study) -> dict[str, bytes]:
 
 def curves(study: Study) -> dict[str, str]:
     """The metrics that are drawn, and their titles. What counts most comes first."""
+    drawn = CURVES
+    if not study.has_metric(RETURN):  # such short runs that fewer episodes ended
+        drawn = {"charts/episodic_return": "task return of a rollout's episodes"} | CURVES
     if study.grid.cumulative:
-        return {CUMULATIVE: "task reward collected so far"} | CURVES
-    return CURVES
+        drawn = {CUMULATIVE: "task reward collected so far"} | drawn
+    return drawn
 
 
 def mnir_of_entries(study: Study, env: str) -> dict[str, list[dict[str, float]]]:
