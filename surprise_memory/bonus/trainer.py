@@ -70,10 +70,10 @@ class Trainer(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """What `bonus.to(device)` calls: the optimiser comes along."""
         dtype = fn(torch.empty(0, dtype=torch.float32, device=HOST)).dtype
-        if dtype != torch.float32:
+        if dtype in (torch.float16, torch.bfloat16):
             raise UserError(
-                f"A bonus computes in float32 and cannot become {dtype}: leave it out of such "
-                'calls. Bonus(..., precision="bf16") multiplies in bfloat16.'
+                f"A bonus keeps its weights in float32 and cannot become {dtype}: leave it out of "
+                'such calls. Bonus(..., precision="bf16") multiplies in bfloat16.'
             )
         super()._apply(fn, recurse)
         self.optimiser.load_state_dict(self.optimiser.state_dict())
